@@ -1,0 +1,281 @@
+"""The one door for HTTP.
+
+The host's configuration is honoured as requests does: proxies, no_proxy, extra CAs
+(REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE, else SSL_CERT_FILE) and .netrc. An address never reaches a message: an
+index or mirror may carry credentials, and logs are shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import requests
+from filelock import FileLock
+from requests.adapters import HTTPAdapter
+
+from graft.errors import FetchFailed, Interrupted
+
+CHUNK = 1 << 20
+TIMEOUT = (15.0, 60.0)
+ATTEMPTS = 6
+#: Worth another try (engine.md, "Registries"); every other 4xx is final.
+TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
+DEFAULT_PORTS = 32
+
+OnBytes = Callable[[int], None]
+
+
+class Stopped(Exception):
+    """Raised inside a worker when the whole fetch was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a file must be: lower-case hex sha256, and its size in bytes."""
+
+    sha256: str
+    size: int
+
+
+def session() -> requests.Session:
+    """A session with a connection pool; retries are ours, because a body must be resumed."""
+    made = requests.Session()
+    adapter = HTTPAdapter(pool_maxsize=DEFAULT_PORTS, pool_connections=DEFAULT_PORTS)
+    made.mount("http://", adapter)
+    made.mount("https://", adapter)
+    bundle = os.environ.get("SSL_CERT_FILE")
+    asked = any(os.environ.get(name) for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"))
+    if bundle and not asked and Path(bundle).is_file():
+        made.verify = bundle
+    return made
+
+
+def get_json(client: requests.Session, url: str, *, accept: str, what: str) -> Any:
+    """The JSON document at `url`, or None when the server says 404 or 410. Raises FetchFailed."""
+    response = _with_retries(lambda: _get(client, url, {"Accept": accept}), what)
+    if response.status_code in (404, 410):
+        return None
+    _refuse(response, what)
+    try:
+        return response.json()
+    except requests.exceptions.JSONDecodeError as problem:
+        raise FetchFailed(
+            f"{what}: the answer is not JSON", cure="check the index that this host is configured for"
+        ) from problem
+
+
+def download(
+    client: requests.Session,
+    url: str,
+    target: Path,
+    expected: Expected,
+    *,
+    what: str,
+    on_bytes: OnBytes = lambda count: None,
+    stop: threading.Event | None = None,
+) -> None:
+    """Fetch `url` into `target`, resuming `<target>.part`, and keep it only when hash and size are right.
+
+    on_bytes gets the number of new bytes (negative when a broken part is thrown away).
+    `file:` addresses are read from disk. Two processes may ask for one target: the second waits.
+    Raises FetchFailed: refused, gone after all attempts, wrong bytes, disk full.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    with FileLock(str(target) + ".lock"):
+        if target.is_file() and target.stat().st_size == expected.size:
+            on_bytes(expected.size)
+            return
+        with _disk_errors(what):
+            _fill(client, url, part, expected, what, on_bytes, stop)
+            _check(part, expected, what)
+            part.replace(target)
+
+
+def file_sha256(path: Path) -> str:
+    """Lower-case hex sha256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _fill(
+    client: requests.Session,
+    url: str,
+    part: Path,
+    expected: Expected,
+    what: str,
+    on_bytes: OnBytes,
+    stop: threading.Event | None,
+) -> None:
+    """Bring `part` to the expected length; a dropped connection goes on where it stopped."""
+    have = part.stat().st_size if part.is_file() else 0
+    if have > expected.size:
+        part.unlink()
+        have = 0
+    on_bytes(have)
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        _copy(Path(unquote(parts.path)), part, what, on_bytes, have)
+        return
+    failures = 0
+    while have < expected.size:
+        try:
+            have = _append(client, url, part, have, expected, what, on_bytes, stop)
+        except (requests.RequestException, _Transient) as problem:
+            got = part.stat().st_size if part.is_file() else 0
+            failures = 0 if got > have else failures + 1
+            have = got
+            if failures >= ATTEMPTS:
+                raise FetchFailed(
+                    f"{what}: gave up after {ATTEMPTS} attempts ({_reason(problem)})",
+                    cure="check the network, then run the same command: it resumes",
+                ) from None
+            _sleep(failures, stop)
+
+
+class _Transient(Exception):
+    """A status worth another try."""
+
+
+def _append(
+    client: requests.Session,
+    url: str,
+    part: Path,
+    have: int,
+    expected: Expected,
+    what: str,
+    on_bytes: OnBytes,
+    stop: threading.Event | None,
+) -> int:
+    headers = {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    with _get(client, url, headers, stream=True) as response:
+        if response.status_code in TRANSIENT:
+            raise _Transient(f"HTTP {response.status_code}")
+        if response.status_code == 416:
+            part.unlink(missing_ok=True)
+            on_bytes(-have)
+            return 0
+        _refuse(response, what)
+        if have and response.status_code != 206:
+            on_bytes(-have)
+            have = 0
+        with part.open("r+b" if have else "wb") as sink:
+            sink.seek(have)
+            for chunk in response.iter_content(CHUNK):
+                if stop is not None and stop.is_set():
+                    raise Stopped
+                sink.write(chunk)
+                have += len(chunk)
+                on_bytes(len(chunk))
+                if have > expected.size:
+                    break
+    if have < expected.size:
+        raise _Transient("the connection was closed early")
+    return have
+
+
+def _check(part: Path, expected: Expected, what: str) -> None:
+    size = part.stat().st_size
+    digest = file_sha256(part)
+    if size == expected.size and digest == expected.sha256:
+        return
+    part.unlink()
+    raise FetchFailed(
+        f"{what}: wrong bytes: sha256 {digest}, {size} bytes; the lock says {expected.sha256}, {expected.size} bytes",
+        cure="nothing was kept; if upstream really replaced the file, look at why, then run: make lock",
+    )
+
+
+def _copy(source: Path, part: Path, what: str, on_bytes: OnBytes, have: int) -> None:
+    try:
+        with source.open("rb") as stream, part.open("wb") as sink:
+            on_bytes(-have)
+            while chunk := stream.read(CHUNK):
+                sink.write(chunk)
+                on_bytes(len(chunk))
+    except FileNotFoundError as problem:
+        raise FetchFailed(f"{what}: the index names a local file that does not exist") from problem
+
+
+def _get(client: requests.Session, url: str, headers: dict[str, str], stream: bool = False) -> requests.Response:
+    return client.get(url, headers=headers, timeout=TIMEOUT, stream=stream)
+
+
+def _with_retries(call: Callable[[], requests.Response], what: str) -> requests.Response:
+    for attempt in range(ATTEMPTS):
+        try:
+            response = call()
+            if response.status_code not in TRANSIENT:
+                return response
+            reason = f"HTTP {response.status_code}"
+        except requests.RequestException as problem:
+            reason = _reason(problem)
+        if attempt < ATTEMPTS - 1:
+            _sleep(attempt, None)
+    raise FetchFailed(
+        f"{what}: gave up after {ATTEMPTS} attempts ({reason})",
+        cure="check the network, then run the same command again",
+    )
+
+
+def _refuse(response: requests.Response, what: str) -> None:
+    if response.status_code >= 400:
+        raise FetchFailed(
+            f"{what}: the server answers HTTP {response.status_code}", cure=_status_cure(response.status_code)
+        )
+
+
+def _status_cure(status: int) -> str:
+    if status in (401, 403):
+        return "check the credentials this host has for the index (.netrc, pip or uv configuration)"
+    return "the server no longer has it: choose another version or mirror, then run: make lock"
+
+
+def _sleep(attempt: int, stop: threading.Event | None) -> None:
+    """Exponential backoff with jitter: 0.5 s doubling up to 15 s."""
+    seconds = min(15.0, 0.5 * 2**attempt) * random.uniform(0.7, 1.3)
+    if stop is None:
+        time.sleep(seconds)
+    elif stop.wait(seconds):
+        raise Stopped
+
+
+def _reason(problem: Exception) -> str:
+    """Why a request failed, without the address in it."""
+    if isinstance(problem, _Transient):
+        return str(problem)
+    if isinstance(problem, requests.exceptions.SSLError):
+        return "TLS: the server's certificate was not accepted"
+    if isinstance(problem, requests.exceptions.ProxyError):
+        return "the proxy refused"
+    if isinstance(problem, requests.Timeout):
+        return "timed out"
+    return "connection failed" if isinstance(problem, requests.ConnectionError) else type(problem).__name__
+
+
+@contextlib.contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except requests.RequestException:
+        # An OSError by inheritance, but not one of the disk.
+        raise
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted(f"interrupted while fetching {what}") from interrupt
+    except OSError as problem:
+        raise FetchFailed(
+            f"{what}: cannot be written: {problem.strerror}",
+            cure="free disk space (make clean), then run the same command: it resumes",
+        ) from problem

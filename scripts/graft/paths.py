@@ -1,0 +1,97 @@
+"""Where everything lies, from the project's root. Nothing else joins these names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from graft.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Paths:
+    """The folders of one Graft project; `state` is the only one written at run time."""
+
+    root: Path
+
+    @property
+    def build_yaml(self) -> Path:
+        return self.root / "build.yaml"
+
+    @property
+    def recipes(self) -> Path:
+        return self.root / "recipes"
+
+    @property
+    def locks(self) -> Path:
+        return self.recipes / "locks"
+
+    @property
+    def patches(self) -> Path:
+        return self.root / "patches"
+
+    @property
+    def images(self) -> Path:
+        return self.root / "images"
+
+    @property
+    def smoke(self) -> Path:
+        return self.images / "smoke"
+
+    @property
+    def scripts(self) -> Path:
+        return self.images / "scripts"
+
+    @property
+    def state(self) -> Path:
+        return self.root / ".graft"
+
+    @property
+    def store(self) -> Path:
+        return self.state / "store"
+
+    @property
+    def engine(self) -> Path:
+        return self.state / "engine"
+
+    @property
+    def contexts(self) -> Path:
+        return self.state / "contexts"
+
+    @property
+    def receipts(self) -> Path:
+        return self.state / "receipts"
+
+    @property
+    def logs(self) -> Path:
+        return self.state / "logs"
+
+    def recipe(self, name: str) -> Path:
+        return self.recipes / f"{name}.yaml"
+
+    def lock(self, recipe: str) -> Path:
+        return self.locks / f"{recipe}.lock.yaml"
+
+    def requirements(self, recipe: str) -> Path:
+        return self.locks / f"{recipe}.requirements.txt"
+
+    def relative(self, path: Path) -> str:
+        """`path` as the user would type it from the root."""
+        try:
+            return str(path.relative_to(self.root))
+        except ValueError:
+            return str(path)
+
+
+def find_root(start: Path) -> Paths:
+    """The project that holds `start`: the nearest folder upwards with a build.yaml.
+
+    Raises BadInput when there is none.
+    """
+    for folder in (start, *start.parents):
+        if (folder / "build.yaml").is_file():
+            return Paths(folder)
+    raise BadInput(
+        f"no build.yaml in {start} or any folder above it",
+        cure="run graft inside a project, or name it with --project",
+    )

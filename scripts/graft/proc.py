@@ -1,0 +1,171 @@
+"""The one door for processes.
+
+Every program Graft runs goes through `run`: its own process group (so that an interrupt or a
+time limit ends the whole of it), no stdin unless given, and an error that shows the end of
+the output. The environment is a parameter, so tests never patch it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from graft.errors import BuildFailed, GraftError, Interrupted
+
+TAIL_LINES = 40
+GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A finished program: exit status, and what it printed (text, undecodable bytes replaced)."""
+
+    argv: tuple[str, ...]
+    rc: int
+    stdout: str
+    stderr: str
+
+
+def quoted(argv: Sequence[str | Path]) -> str:
+    """The command as one could paste it into a shell."""
+    return shlex.join(str(a) for a in argv)
+
+
+def run(
+    argv: Sequence[str | Path],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes | None = None,
+    timeout: float | None = None,
+    log: Path | None = None,
+    on_line: Callable[[str], None] | None = None,
+    error: type[GraftError] = BuildFailed,
+    what: str | None = None,
+    cure: str | None = None,
+    check: bool = True,
+) -> Completed:
+    """Run a program to its end.
+
+    env:     the whole environment; None inherits ours.
+    stdin:   bytes to feed; None closes stdin.
+    timeout: seconds; past it the whole process group is ended and `error` is raised.
+    log:     file that receives both streams as they come.
+    on_line: called with each line of stderr and stdout, without the newline.
+    error:   the class raised when the program is missing, times out, or (check) exits non-zero.
+    Raises Interrupted when the user interrupts, after the process group is gone.
+    """
+    words = [str(a) for a in argv]
+    title = what or f"{Path(words[0]).name} failed"
+    try:
+        process = subprocess.Popen(
+            words,
+            cwd=cwd,
+            env=dict(env) if env is not None else None,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as problem:
+        raise error(f"{title}: {problem.strerror}: {words[0]}", cure=cure) from problem
+
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(log.open("ab")) if log is not None else None
+        pumps = _Pumps(process, sink, on_line)
+        try:
+            pumps.feed(stdin)
+            rc = process.wait(timeout)
+            pumps.join()
+        except subprocess.TimeoutExpired as expired:
+            end_group(process)
+            pumps.join()
+            raise error(f"{title}: no end after {timeout:g} s", cure=cure, tail=pumps.tail()) from expired
+        except KeyboardInterrupt as interrupt:
+            end_group(process)
+            pumps.join()
+            raise Interrupted(f"interrupted while running {Path(words[0]).name}") from interrupt
+        except BaseException:
+            end_group(process)
+            raise
+    if check and rc != 0:
+        raise error(f"{title} (exit {rc})", cure=cure, tail=pumps.tail() or quoted(words))
+    return Completed(tuple(words), rc, pumps.text("stdout"), pumps.text("stderr"))
+
+
+def end_group(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
+    """End a program started by `run` and everything it started: SIGINT first, SIGKILL after `grace` seconds."""
+    for number, wait in ((signal.SIGINT, grace), (signal.SIGKILL, grace)):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        try:
+            process.wait(wait)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    # The leader may be gone while its children live on.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+class _Pumps:
+    """Reads both streams of a process at once, so that neither can block it."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], sink: IO[bytes] | None, on_line: Callable[[str], None] | None
+    ) -> None:
+        self._process = process
+        self._sink = sink
+        self._on_line = on_line
+        self._lock = threading.Lock()
+        self._chunks: dict[str, list[str]] = {"stdout": [], "stderr": []}
+        self._last: deque[str] = deque(maxlen=TAIL_LINES)
+        self._threads = [
+            threading.Thread(target=self._read, args=(name, stream), daemon=True)
+            for name, stream in (("stdout", process.stdout), ("stderr", process.stderr))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def feed(self, data: bytes | None) -> None:
+        if data is None:
+            return
+        assert self._process.stdin is not None
+        # A program may end before it has read everything; its exit status tells.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(data)
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def _read(self, name: str, stream: IO[bytes] | None) -> None:
+        assert stream is not None
+        for raw in stream:
+            line = raw.decode("utf-8", "replace")
+            with self._lock:
+                self._chunks[name].append(line)
+                self._last.append(line.rstrip("\n"))
+                if self._sink is not None:
+                    self._sink.write(raw)
+                    self._sink.flush()
+                if self._on_line is not None:
+                    self._on_line(line.rstrip("\n"))
+
+    def join(self) -> None:
+        # A grandchild that left the group may hold the pipe open; its output is not ours to wait for.
+        for thread in self._threads:
+            thread.join(GRACE_SECONDS)
+
+    def text(self, name: str) -> str:
+        return "".join(self._chunks[name])
+
+    def tail(self) -> str:
+        return "\n".join(self._last)
