@@ -27,7 +27,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Patch:
-    """One patch: its test (relative to the facts file) and the sha256 of each patched file (relative to site-packages)."""
+    """One patch: its test (relative to the facts file), and path (relative to site-packages) -> sha256 once patched."""
 
     component: str
     id: str
