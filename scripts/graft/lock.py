@@ -1,0 +1,294 @@
+"""recipes/locks/<name>.lock.yaml: every byte that will enter the image, by content hash.
+
+The machine writes it and people commit it. It names files, never where they come from. Its last line is
+the hash of everything above it, so that an edit by hand is seen. `inputs` are hashes of what each part was
+resolved from, so that a stale part is named and only that part is resolved again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from graft.errors import BadInput, LockStale
+from graft.paths import Paths
+from graft.project import Project, Suite
+from graft.recipe import Date, Recipe
+from graft.yamlio import Model, dump, parse, validate
+
+FORMAT = 1
+HEADER = "Made by `make lock`; do not edit. It names every file that enters the image, by content hash."
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+GitId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!~-]*$")]
+PoolPath = Annotated[str, StringConstraints(pattern=r"^pool/[A-Za-z0-9._+~%/-]+\.deb$")]
+Use = Literal["image", "build", "tool"]
+Part = Literal["packages", "base", "patches"]
+
+
+class FilePin(Model):
+    """One file of the package index; size in bytes."""
+
+    name: str
+    version: str
+    file: FileName
+    size: int = Field(ge=1)
+    sha256: Sha256
+    uploaded: Date
+
+
+class PackagePin(FilePin):
+    """One wheel.
+
+    use:    image (installed there), build (on the builder only), tool (runs the installation).
+    arches: the architectures that need it; None is all of the recipe's.
+    """
+
+    use: Use = "image"
+    arches: tuple[str, ...] | None = Field(default=None, strict=False)
+
+    def on(self, arch: str) -> bool:
+        return self.arches is None or arch in self.arches
+
+
+class DebPin(Model):
+    """One Debian package; `set` is the part of the base that needs it."""
+
+    name: str
+    version: str
+    architecture: str
+    file: PoolPath
+    size: int = Field(ge=1)
+    sha256: Sha256
+    set: Literal["runtime", "builder"]
+
+
+class BasePin(Model):
+    """The base: its Debian release and exact packages."""
+
+    name: str
+    suite: Suite
+    packages: tuple[DebPin, ...] = Field(min_length=1, strict=False)
+
+
+class TouchedFile(Model):
+    """One file that a patch touches: git blob ids before and after it; None where there is no file."""
+
+    before: GitId | None
+    after: GitId | None
+
+
+class PatchPin(Model):
+    """One patch: its bytes, what it touches, and what was found when it was judged.
+
+    offsets: per hunk, in order, the number of lines it was moved by.
+    symbols: enclosing function or class -> fingerprint (sha256 of its tokens, shortened).
+    """
+
+    id: str
+    sha256: Sha256
+    files: dict[str, TouchedFile]
+    offsets: tuple[int, ...] = Field(default=(), strict=False)
+    symbols: dict[str, str] = Field(default_factory=dict)
+
+
+class PatchedComponent(Model):
+    """All patches of one component, in order; git tree ids before the first and after the last."""
+
+    target: Literal["source", "wheel"]
+    pristine: GitId
+    result: GitId
+    patches: tuple[PatchPin, ...] = Field(min_length=1, strict=False)
+
+
+class Lock(Model):
+    """The whole lock."""
+
+    lock: int
+    recipe: str
+    inputs: dict[Part, Sha256]
+    date: Date
+    resolver: dict[str, str]
+    base: BasePin
+    sources: dict[str, FilePin]
+    packages: tuple[PackagePin, ...] = Field(min_length=1, strict=False)
+    patches: dict[str, PatchedComponent]
+    digest: Sha256
+
+    @property
+    def epoch(self) -> int:
+        """The lock's date as seconds since 1970: the SOURCE_DATE_EPOCH of the image."""
+        import datetime
+
+        day = datetime.datetime.strptime(self.date, "%Y-%m-%d").replace(tzinfo=datetime.UTC)
+        return int(day.timestamp())
+
+    def image_packages(self, arch: str) -> tuple[PackagePin, ...]:
+        """The wheels of the image for `arch`."""
+        return tuple(p for p in self.packages if p.use == "image" and p.on(arch))
+
+    def build_packages(self) -> tuple[PackagePin, ...]:
+        """The wheels that only the builder needs."""
+        return tuple(p for p in self.packages if p.use == "build")
+
+    def tool(self, name: str) -> PackagePin:
+        """The wheel of a program that Graft runs inside a stage."""
+        return next(p for p in self.packages if p.use == "tool" and p.name == name)
+
+
+def digest_of(data: Any) -> str:
+    """sha256 (hex) of plain data in a canonical form: key order does not matter, everything else does."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) -> dict[Part, str]:
+    """What each part of the lock is resolved from, hashed.
+
+    patch_facts: component -> facts of its patch files (patchset.facts), so that an edited patch is seen.
+    """
+    base = project.bases[recipe.base]
+    components = [
+        {
+            "distribution": c.distribution,
+            "version": c.version,
+            "sdist": c.sdist is not None,
+            "arches": sorted(c.arches) if c.arches is not None else None,
+            "overrides": c.overrides,
+            "build": c.build,
+        }
+        for c in recipe.components.values()
+    ]
+    packages = {
+        "components": sorted(components, key=lambda c: str(c["distribution"])),
+        "constraints": sorted(c.require for c in recipe.constraints),
+        "arches": sorted(recipe.arches),
+        "cuda": recipe.cuda,
+        "toolkit": sorted(project.toolkit),
+        "python": base.python,
+        "platform": base.platform,
+        "builds": {
+            kind: sorted(project.builds[kind].requires)
+            for kind in sorted({c.build for c in recipe.components.values() if c.build})
+        },
+    }
+    return {
+        "packages": digest_of(packages),
+        "base": digest_of(
+            {
+                "name": recipe.base,
+                **base.model_dump(mode="json", include={"runtime", "builder"}),
+                "suite": base.bootstrap.suite,
+                "pockets": list(base.bootstrap.pockets),
+            }
+        ),
+        "patches": digest_of({"patches": list(recipe.patches), "facts": patch_facts, "packages": digest_of(packages)}),
+    }
+
+
+def load_lock(paths: Paths, recipe: str) -> Lock:
+    """The recipe's lock. Raises LockStale when it is missing, BadInput when it is not what `make lock` wrote."""
+    path = paths.lock(recipe)
+    where, cure = paths.relative(path), f"make lock RECIPE={recipe}"
+    if not path.is_file():
+        raise LockStale(f"recipe {recipe} has no lock", where=where, cure=cure)
+    document = parse(path.read_bytes(), path)
+    if isinstance(document.data, dict):
+        found = document.data.get("lock")
+        if isinstance(found, int) and found > FORMAT:
+            raise BadInput(
+                f"the lock has format {found}, this Graft reads {FORMAT}", where=where, cure="use a newer Graft"
+            )
+    lock = validate(document, Lock)
+    if lock.recipe != recipe:
+        raise BadInput(f"this is the lock of recipe {lock.recipe!r}", where=where, cure=cure)
+    body = {key: value for key, value in document.data.items() if key != "digest"}
+    if digest_of(body) != lock.digest:
+        raise BadInput(
+            "the lock was edited by hand: its digest does not fit", where=where, cure=f"git checkout {where}, or {cure}"
+        )
+    if not paths.requirements(recipe).is_file():
+        raise LockStale(f"{paths.relative(paths.requirements(recipe))} is missing", where=where, cure=cure)
+    if paths.requirements(recipe).read_text(encoding="utf-8") != requirements_text(lock):
+        raise BadInput(
+            "requirements.txt does not fit the lock", where=paths.relative(paths.requirements(recipe)), cure=cure
+        )
+    return lock
+
+
+def check_fresh(paths: Paths, lock: Lock, inputs: Mapping[Part, str]) -> None:
+    """Raises LockStale, naming the parts, when the lock was made from something else than `inputs`."""
+    stale = [part for part, value in inputs.items() if lock.inputs.get(part) != value]
+    if not stale:
+        return
+    meaning = {
+        "packages": "components, versions, constraints or architectures",
+        "base": "the base's packages",
+        "patches": "patches",
+    }
+    changed = "; ".join(meaning[part] for part in stale if part != "patches" or len(stale) == 1)
+    raise LockStale(
+        f"the lock is stale: {changed} changed after it was made",
+        where=paths.relative(paths.lock(lock.recipe)),
+        cure=f"make lock RECIPE={lock.recipe}",
+    )
+
+
+def lock_text(body: Mapping[str, Any]) -> str:
+    """The file's text for its plain data without `digest`."""
+    return dump({**body, "digest": digest_of(body)}, HEADER)
+
+
+def plain(lock: Lock) -> dict[str, Any]:
+    """The lock's data without `digest` and without defaults, in the file's key order."""
+    data = lock.model_dump(mode="json", exclude={"digest"}, exclude_defaults=False)
+    for package in data["packages"]:
+        if package["arches"] is None:
+            del package["arches"]
+        if package["use"] == "image":
+            del package["use"]
+    return data
+
+
+def requirements_text(lock: Lock) -> str:
+    """The wheels of the image in pip's format, with hashes; what some architectures need stands with a comment."""
+    lines = [f"# Made by `make lock` together with {lock.recipe}.lock.yaml; do not edit."]
+    for package in sorted(lock.packages, key=lambda p: (p.name, p.use)):
+        if package.use != "image":
+            continue
+        if package.arches is not None:
+            lines.append(f"# only on {', '.join(package.arches)}")
+        lines.append(f"{package.name}=={package.version} \\\n    --hash=sha256:{package.sha256}")
+    for name, source in sorted(lock.sources.items()):
+        lines.append(
+            f"# component {name}, from source\n{source.name}=={source.version} \\\n    --hash=sha256:{source.sha256}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def write_lock(paths: Paths, lock: Lock) -> None:
+    """Both files, each replaced whole; requirements first, so that an interruption leaves a lock that says so."""
+    paths.locks.mkdir(parents=True, exist_ok=True)
+    write_atomic(paths.requirements(lock.recipe), requirements_text(lock))
+    write_atomic(paths.lock(lock.recipe), lock_text(plain(lock)))
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Replace a file in one step."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,112 @@
+"""build.yaml: the project-wide facts that recipes choose from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+from packaging.utils import canonicalize_name
+from pydantic import Field, StringConstraints, field_validator, model_validator
+
+from graft.arch import NAME, ArchRow, CudaVersion
+from graft.errors import BadInput
+from graft.yamlio import Model, load
+
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=63)]
+Distribution = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
+DebianName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
+Suite = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]+$")]
+Bytes = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")]
+TagTemplate = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_{}.-]+$")]
+
+
+class Bootstrap(Model):
+    """A base made from Debian packages."""
+
+    suite: Suite
+    pockets: tuple[Suite, ...] = Field(min_length=1, strict=False)
+    snapshot: str | None = None
+
+
+class Base(Model):
+    """What an image starts from; `runtime` and `builder` are Debian package names."""
+
+    bootstrap: Bootstrap
+    python: CudaVersion | Annotated[str, StringConstraints(pattern=r"^3\.[0-9]{1,2}$")]
+    glibc: Annotated[str, StringConstraints(pattern=r"^2\.[0-9]{2}$")]
+    machine: Annotated[str, StringConstraints(pattern=r"^x86_64$")]
+    runtime: tuple[DebianName, ...] = Field(min_length=1, strict=False)
+    builder: tuple[DebianName, ...] = Field(strict=False)
+
+    @property
+    def platform(self) -> str:
+        """The platform as uv names it: `x86_64-manylinux_2_36`."""
+        return f"{self.machine}-manylinux_{self.glibc.replace('.', '_')}"
+
+
+class BuildKind(Model):
+    """What a kind of component build needs: build requirements (PEP 508) and GB of memory per compiler."""
+
+    requires: tuple[str, ...] = Field(strict=False)
+    memory_gb: int = Field(ge=1, le=64)
+
+
+class EngineConfig(Model):
+    """The embedded engine: Debian packages by suite, and how much build cache is kept."""
+
+    packages: dict[Suite, tuple[DebianName, ...]]
+    keep: Bytes
+
+    @field_validator("packages", mode="before")
+    @classmethod
+    def _tuples(cls, value: object) -> object:
+        return {k: tuple(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+class Project(Model):
+    """The whole of build.yaml."""
+
+    recipe: Slug
+    arch: str
+    repository: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._/-][a-z0-9]+)*$")]
+    arches: dict[str, ArchRow]
+    bases: dict[Slug, Base]
+    toolkit: tuple[Distribution, ...] = Field(strict=False)
+    groups: dict[Slug, tuple[Distribution, ...]]
+    builds: dict[Slug, BuildKind]
+    engine: EngineConfig
+    index: str | None = None
+    channels: tuple[TagTemplate, ...] = Field(min_length=1, strict=False)
+
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _tuples(cls, value: object) -> object:
+        return {k: tuple(v) for k, v in value.items()} if isinstance(value, dict) else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Project:
+        bad = [name for name in self.arches if not NAME.match(name)]
+        if bad:
+            raise ValueError(f"arches: {bad[0]!r} is not of the form sm90")
+        for name, row in self.arches.items():
+            if name != "sm" + row.capability.replace(".", ""):
+                raise ValueError(f"arches.{name}: compute capability {row.capability} is another architecture's")
+        if self.arch not in self.arches:
+            raise ValueError(f"arch: {self.arch!r} is not in the table below")
+        if self.index is not None and not re.match(r"^https?://[^\s]+$", self.index):
+            raise ValueError("index: expected an http or https address")
+        return self
+
+    def group_of(self, distribution: str) -> str | None:
+        """The group that a distribution is released with, if any."""
+        name = canonicalize_name(distribution)
+        return next((group for group, members in self.groups.items() if name in members), None)
+
+
+def load_project(path: Path) -> Project:
+    """build.yaml as a model. Raises BadInput."""
+    project = load(path, Project)
+    if project.recipe and not (path.parent / "recipes").is_dir():
+        raise BadInput("the project has no folder recipes/", where=str(path))
+    return project
