@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import requests
@@ -32,6 +31,7 @@ ATTEMPTS = 6
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 DEFAULT_PORTS = 32
 
+Session = requests.Session
 OnBytes = Callable[[int], None]
 
 
@@ -47,9 +47,9 @@ class Expected:
     size: int
 
 
-def session() -> requests.Session:
+def session() -> Session:
     """A session with a connection pool; retries are ours, because a body must be resumed."""
-    made = requests.Session()
+    made = Session()
     adapter = HTTPAdapter(pool_maxsize=DEFAULT_PORTS, pool_connections=DEFAULT_PORTS)
     made.mount("http://", adapter)
     made.mount("https://", adapter)
@@ -60,22 +60,17 @@ def session() -> requests.Session:
     return made
 
 
-def get_json(client: requests.Session, url: str, *, accept: str, what: str) -> Any:
-    """The JSON document at `url`, or None when the server says 404 or 410. Raises FetchFailed."""
+def get(client: Session, url: str, *, accept: str, what: str) -> requests.Response | None:
+    """The document at `url`, or None when the server says 404 or 410. Raises FetchFailed."""
     response = _with_retries(lambda: _get(client, url, {"Accept": accept}), what)
     if response.status_code in (404, 410):
         return None
     _refuse(response, what)
-    try:
-        return response.json()
-    except requests.exceptions.JSONDecodeError as problem:
-        raise FetchFailed(
-            f"{what}: the answer is not JSON", cure="check the index that this host is configured for"
-        ) from problem
+    return response
 
 
 def download(
-    client: requests.Session,
+    client: Session,
     url: str,
     target: Path,
     expected: Expected,
@@ -109,7 +104,7 @@ def file_sha256(path: Path) -> str:
 
 
 def _fill(
-    client: requests.Session,
+    client: Session,
     url: str,
     part: Path,
     expected: Expected,
@@ -148,7 +143,7 @@ class _Transient(Exception):
 
 
 def _append(
-    client: requests.Session,
+    client: Session,
     url: str,
     part: Path,
     have: int,
@@ -209,7 +204,7 @@ def _copy(source: Path, part: Path, what: str, on_bytes: OnBytes, have: int) -> 
         raise FetchFailed(f"{what}: the index names a local file that does not exist") from problem
 
 
-def _get(client: requests.Session, url: str, headers: dict[str, str], stream: bool = False) -> requests.Response:
+def _get(client: Session, url: str, headers: dict[str, str], stream: bool = False) -> requests.Response:
     return client.get(url, headers=headers, timeout=TIMEOUT, stream=stream)
 
 

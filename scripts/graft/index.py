@@ -1,0 +1,167 @@
+"""Where the package index is, and where it keeps a locked file.
+
+Addresses are looked up at run time and never written down: build.yaml's `index` where a user names one, else what
+uv or pip are configured for on this host, else pip's own default. Both forms of the simple API are read (JSON of
+PEP 691, HTML of PEP 503).
+"""
+
+from __future__ import annotations
+
+import configparser
+import html.parser
+import os
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urljoin, urlsplit
+
+from packaging.utils import canonicalize_name
+
+from graft import net
+from graft.errors import FetchFailed
+
+ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.2, application/vnd.pypi.simple.v1+html;q=0.1"
+
+
+@dataclass(frozen=True)
+class Indexes:
+    """Addresses of simple indexes, in the order they are asked; source says who named the first (for messages)."""
+
+    urls: tuple[str, ...]
+    source: str
+
+
+def discover(named: str | None, env: Mapping[str, str] | None = None, home: Path | None = None) -> Indexes:
+    """The indexes of this host. named: build.yaml's `index`, or None."""
+    if named is not None:
+        return Indexes((named,), "build.yaml")
+    env = os.environ if env is None else env
+    home = Path.home() if home is None else home
+    uv_default, uv_extra = _from_uv(env, home)
+    pip_default, pip_extra = _from_pip(env, home)
+    for default, source in ((uv_default, "uv's configuration"), (pip_default, "pip's configuration")):
+        if default:
+            return Indexes(_unique([default, *uv_extra, *pip_extra]), source)
+    return Indexes(_unique([pip_builtin(), *uv_extra, *pip_extra]), "pip's default")
+
+
+def pip_builtin() -> str:
+    """The index that pip asks when nobody configures one; pip itself is the only place that says so."""
+    from pip._internal.models.index import PyPI
+
+    return str(PyPI.simple_url)
+
+
+class Locator:
+    """Finds the address of a locked file: same file name, and the same hash where the index gives one."""
+
+    def __init__(self, indexes: Indexes, client: net.Session) -> None:
+        self._indexes = indexes
+        self._client = client
+
+    def locate(self, distribution: str, file: str, sha256: str) -> str:
+        """The address of a file. Raises FetchFailed when no index serves these bytes."""
+        other = ""
+        for index in self._indexes.urls:
+            for name, url, digest in self._files(index, canonicalize_name(distribution)):
+                if name != file:
+                    continue
+                if digest in ("", sha256):
+                    return url
+                other = digest
+        if other:
+            raise FetchFailed(
+                f"{file}: the index now serves other bytes: sha256 {other}; the lock says {sha256}",
+                cure="find out why before anything else; if the new file is the right one: make lock",
+            )
+        raise FetchFailed(
+            f"{file}: not on the index ({self._indexes.source})",
+            cure="choose another version in the recipe, then run: make lock",
+        )
+
+    def _files(self, index: str, name: str) -> Iterable[tuple[str, str, str]]:
+        base = f"{index.rstrip('/')}/{name}/"
+        if urlsplit(base).scheme == "file":
+            page = Path(unquote(urlsplit(base).path)) / "index.html"
+            return _html_files(page.read_text(encoding="utf-8"), base) if page.is_file() else ()
+        response = net.get(self._client, base, accept=ACCEPT, what=name)
+        if response is None:
+            return ()
+        if "json" in response.headers.get("Content-Type", ""):
+            return [
+                (f["filename"], urljoin(response.url, f["url"]), f.get("hashes", {}).get("sha256", ""))
+                for f in response.json().get("files", [])
+            ]
+        return _html_files(response.text, response.url)
+
+
+def _html_files(text: str, base: str) -> list[tuple[str, str, str]]:
+    page = _Links()
+    page.feed(text)
+    found = []
+    for href in page.hrefs:
+        url = urljoin(base, href)
+        parts = urlsplit(url)
+        digest = parts.fragment.removeprefix("sha256=") if parts.fragment.startswith("sha256=") else ""
+        found.append((unquote(parts.path.rsplit("/", 1)[-1]), url.partition("#")[0], digest))
+    return found
+
+
+class _Links(html.parser.HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.hrefs: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self.hrefs += [value for key, value in attrs if key == "href" and value]
+
+
+def _from_uv(env: Mapping[str, str], home: Path) -> tuple[str | None, list[str]]:
+    extra = (env.get("UV_INDEX") or env.get("UV_EXTRA_INDEX_URL") or "").split()
+    default = env.get("UV_DEFAULT_INDEX") or env.get("UV_INDEX_URL")
+    config = Path(env["UV_CONFIG_FILE"]) if env.get("UV_CONFIG_FILE") else None
+    candidates = [config] if config else [_config_home(env, home) / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]
+    for path in candidates:
+        if not path.is_file():
+            continue
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        for index in data.get("index", []):
+            if index.get("default"):
+                default = default or index["url"]
+            else:
+                extra.append(index["url"])
+        default = default or data.get("index-url") or data.get("pip", {}).get("index-url")
+        extra += data.get("extra-index-url", [])
+    return default, extra
+
+
+def _from_pip(env: Mapping[str, str], home: Path) -> tuple[str | None, list[str]]:
+    default, extra = env.get("PIP_INDEX_URL"), env.get("PIP_EXTRA_INDEX_URL", "").split()
+    if env.get("PIP_CONFIG_FILE") == os.devnull:
+        return default, extra
+    files = [
+        Path(env["PIP_CONFIG_FILE"]) if env.get("PIP_CONFIG_FILE") else None,
+        _config_home(env, home) / "pip" / "pip.conf",
+        home / ".pip" / "pip.conf",
+        Path("/etc/xdg/pip/pip.conf"),
+        Path("/etc/pip.conf"),
+    ]
+    for path in files:
+        if path is None or not path.is_file():
+            continue
+        parser = configparser.RawConfigParser()
+        parser.read(path, encoding="utf-8")
+        for section in ("install", "global"):
+            default = default or parser.get(section, "index-url", fallback=None)
+            extra += parser.get(section, "extra-index-url", fallback="").split()
+    return default, extra
+
+
+def _config_home(env: Mapping[str, str], home: Path) -> Path:
+    return Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else home / ".config"
+
+
+def _unique(urls: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(url.rstrip("/") for url in urls))

@@ -1,0 +1,305 @@
+"""From a recipe to exact files of the package index; the packages part of a lock.
+
+uv resolves for the base's Python and platform, with bounds from the recipe. The CUDA toolkit parts are
+held to the recipe's CUDA version, overriding components replace what others ask for. Same answers of
+the index, same result: versions that an earlier lock chose are kept unless `upgrade` is set.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from graft import proc
+from graft.errors import BadInput, FetchFailed, GraftError
+from graft.index import Indexes
+from graft.lock import FilePin, PackagePin, Use
+from graft.project import Base, Project
+from graft.recipe import Component, Recipe
+
+RESOLVE_SECONDS = 600.0
+#: glibc versions for which manylinux tags exist, oldest first (PEP 600; 2.5 is manylinux1).
+OLDEST_GLIBC = 5
+LEGACY_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """The packages part of a lock. date: the newest upload among the files, so that it needs no clock."""
+
+    packages: tuple[PackagePin, ...]
+    sources: dict[str, FilePin]
+    date: str
+    resolver: dict[str, str]
+
+
+def resolve_packages(
+    project: Project,
+    recipe: Recipe,
+    indexes: Indexes,
+    env: Mapping[str, str],
+    *,
+    previous: Iterable[PackagePin] = (),
+    upgrade: bool = False,
+) -> Resolved:
+    """Resolve a recipe. Raises BadInput when no set of versions fits, FetchFailed when the index cannot be asked."""
+    base = project.bases[recipe.base]
+    kept = [] if upgrade else [f"{p.name}=={p.version}" for p in previous if p.use == "image"]
+    with tempfile.TemporaryDirectory(prefix="graft-resolve-") as folder:
+        uv = _Uv(Path(folder), base, indexes, env)
+        wanted = _requirements(project, recipe, recipe.components.values())
+        versions = uv.versions(wanted, _constraints(recipe), _overrides(recipe), preferences=kept)
+        arches = _arches_of(project, recipe, versions, uv)
+        build = _build_versions(project, recipe, versions, uv)
+        tool = {"uv": uv.version()}
+        files = uv.files({**build, **versions, **tool})
+    return _assemble(recipe, base, versions, build, tool, arches, files)
+
+
+def target_tags(base: Base) -> list[Tag]:
+    """The wheel tags that fit the base, best first (PEP 425, PEP 600)."""
+    newest = int(base.glibc.partition(".")[2])
+    platforms = []
+    for minor in range(newest, OLDEST_GLIBC - 1, -1):
+        platforms.append(f"manylinux_2_{minor}_{base.machine}")
+        if minor in LEGACY_TAGS:
+            platforms.append(f"{LEGACY_TAGS[minor]}_{base.machine}")
+    platforms.append(f"linux_{base.machine}")
+    major, minor_version = (int(part) for part in base.python.split("."))
+    version = (major, minor_version)
+    interpreter = f"cp{major}{minor_version}"
+    return [
+        *cpython_tags(version, platforms=platforms),
+        *compatible_tags(version, interpreter=interpreter, platforms=platforms),
+    ]
+
+
+def best_wheel(files: Sequence[Mapping[str, Any]], tags: Sequence[Tag]) -> Mapping[str, Any] | None:
+    """The wheel that an installer would take: the one whose tag comes first; None when none fits."""
+    rank = {tag: position for position, tag in enumerate(tags)}
+    best: tuple[int, str] | None = None
+    chosen: Mapping[str, Any] | None = None
+    for file in files:
+        fitting = [rank[tag] for tag in parse_wheel_filename(_file_name(file))[3] if tag in rank]
+        if not fitting:
+            continue
+        candidate = (min(fitting), _file_name(file))
+        if best is None or candidate < best:
+            best, chosen = candidate, file
+    return chosen
+
+
+class _Uv:
+    """uv as a resolver for one target."""
+
+    def __init__(self, folder: Path, base: Base, indexes: Indexes, env: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._program = uv_program()
+        self._options = ["--python-version", base.python, "--python-platform", base.platform, "--no-header"]
+        if indexes.source == "build.yaml":
+            self._options += ["--default-index", indexes.urls[0], "--no-config"]
+        elif indexes.source != "uv's configuration" and indexes.source != "pip's default":
+            self._options += ["--default-index", indexes.urls[0]]
+        self._env = dict(env)
+
+    def version(self) -> str:
+        words = proc.run([self._program, "--version"], env=self._env, error=BadInput).stdout.split()
+        return words[1]
+
+    def versions(
+        self,
+        wanted: Sequence[str],
+        constraints: Sequence[str] = (),
+        overrides: Sequence[str] = (),
+        preferences: Sequence[str] = (),
+    ) -> dict[str, str]:
+        """name -> version of the whole closure."""
+        out = self._write("out.txt", preferences)
+        argv: list[str | Path] = [
+            self._write("in.txt", wanted),
+            "--constraint",
+            self._write("constraints.txt", constraints),
+        ]
+        argv += ["--override", self._write("overrides.txt", overrides), "--no-annotate", "--output-file", out]
+        self._compile(argv)
+        found: dict[str, str] = {}
+        for line in out.read_text(encoding="utf-8").splitlines():
+            name, equals, version = line.partition(";")[0].strip().partition("==")
+            if equals and not line.startswith("#"):
+                found[canonicalize_name(name.partition("[")[0])] = version.strip()
+        return found
+
+    def files(self, versions: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
+        """name -> its PEP 751 entry: wheels for the platform, sdist, sizes, hashes, upload times."""
+        out = self._folder / "pylock.toml"
+        out.unlink(missing_ok=True)
+        pins = self._write("pins.txt", [f"{name}=={version}" for name, version in sorted(versions.items())])
+        self._compile([pins, "--no-deps", "--format", "pylock.toml", "--output-file", out])
+        data = tomllib.loads(out.read_text(encoding="utf-8"))
+        return {canonicalize_name(package["name"]): package for package in data["packages"]}
+
+    def _compile(self, argv: Sequence[str | Path]) -> None:
+        done = proc.run(
+            [self._program, "pip", "compile", "--quiet", *argv, *self._options],
+            env=self._env,
+            cwd=self._folder,
+            timeout=RESOLVE_SECONDS,
+            error=FetchFailed,
+            what="uv did not answer",
+            check=False,
+        )
+        if done.rc != 0:
+            raise _refusal(done.stderr)
+
+    def _write(self, name: str, lines: Sequence[str]) -> Path:
+        path = self._folder / name
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return path
+
+
+def uv_program() -> Path:
+    """The uv that is installed beside this Python. Raises BadInput when it is not."""
+    program = Path(sys.executable).parent / "uv"
+    if not program.is_file():
+        raise BadInput(f"uv is not beside {sys.executable}", cure="rm -rf .venv, then make (it installs uv)")
+    return program
+
+
+def without_addresses(text: str) -> str:
+    """A program's words without the addresses in them: an index may be private and carry credentials."""
+    return re.sub(r"[a-z][a-z0-9+.-]*://[^\s`'\")]+", "<address>", text)
+
+
+def _refusal(stderr: str) -> GraftError:
+    tail = without_addresses(stderr).strip()
+    if "No solution found" in stderr or "unsatisfiable" in stderr:
+        return BadInput(
+            "no set of versions fits the recipe", tail=tail, cure="change a version or a constraint in the recipe"
+        )
+    if "not found in the package registry" in stderr:
+        return BadInput("the index does not know a package of the recipe", tail=tail, cure="check its name and version")
+    return FetchFailed(
+        "the package index could not be asked", tail=tail, cure="check the network, then run the same command"
+    )
+
+
+def _requirements(project: Project, recipe: Recipe, components: Iterable[Component]) -> list[str]:
+    pins = [f"{c.distribution}=={c.version}" for c in components]
+    return sorted({*pins, *(f"{part}=={recipe.cuda}.*" for part in project.toolkit)})
+
+
+def _constraints(recipe: Recipe) -> list[str]:
+    return sorted(c.require for c in recipe.constraints)
+
+
+def _overrides(recipe: Recipe) -> list[str]:
+    return sorted(f"{c.distribution}=={c.version}" for c in recipe.components.values() if c.overrides)
+
+
+def _arches_of(
+    project: Project, recipe: Recipe, versions: Mapping[str, str], uv: _Uv
+) -> dict[str, tuple[str, ...] | None]:
+    """Which architectures need each package; None is all of them."""
+    pins = [f"{name}=={version}" for name, version in sorted(versions.items())]
+    by_set: dict[frozenset[str], list[str]] = {}
+    for arch in recipe.arches:
+        by_set.setdefault(frozenset(recipe.components_on(arch)), []).append(arch)
+    if len(by_set) == 1 and recipe.components_on(recipe.arches[0]).keys() == recipe.components.keys():
+        return dict.fromkeys(versions, None)
+    needed: dict[str, set[str]] = {name: set() for name in versions}
+    for names, arches in by_set.items():
+        wanted = _requirements(project, recipe, (recipe.components[name] for name in sorted(names)))
+        for name in uv.versions(wanted, pins, _overrides(recipe)):
+            if name in needed:
+                needed[name].update(arches)
+    everywhere = set(recipe.arches)
+    return {
+        name: None if found == everywhere else tuple(a for a in recipe.arches if a in found)
+        for name, found in needed.items()
+        if found
+    }
+
+
+def _build_versions(project: Project, recipe: Recipe, versions: Mapping[str, str], uv: _Uv) -> dict[str, str]:
+    """What only the builder needs, at versions that agree with the image's."""
+    kinds = sorted({c.build for c in recipe.components.values() if c.build})
+    wanted = sorted({requirement for kind in kinds for requirement in project.builds[kind].requires})
+    if not wanted:
+        return {}
+    pins = [f"{name}=={version}" for name, version in sorted(versions.items())]
+    found = uv.versions(wanted, pins)
+    return {name: version for name, version in found.items() if name not in versions}
+
+
+def _assemble(
+    recipe: Recipe,
+    base: Base,
+    versions: Mapping[str, str],
+    build: Mapping[str, str],
+    tool: Mapping[str, str],
+    arches: Mapping[str, tuple[str, ...] | None],
+    files: Mapping[str, Mapping[str, Any]],
+) -> Resolved:
+    from_source = {c.distribution: name for name, c in recipe.components.items() if c.sdist is not None}
+    tags = target_tags(base)
+    sources = {
+        component: FilePin(**_facts(name, files[name], _sdist(name, files[name])))
+        for name, component in sorted(from_source.items(), key=lambda item: item[1])
+    }
+    packages: list[PackagePin] = []
+    groups: tuple[tuple[Use, Mapping[str, str]], ...] = (("image", versions), ("build", build), ("tool", tool))
+    for use, group in groups:
+        for name in sorted(group):
+            if name in from_source or (use == "image" and name not in arches):
+                continue
+            wheel = _wheel(name, files[name], tags, base)
+            where = arches[name] if use == "image" else None
+            packages.append(PackagePin(**_facts(name, files[name], wheel), use=use, arches=where))
+    dates = [pin.uploaded for pin in [*packages, *sources.values()]]
+    return Resolved(
+        tuple(packages), sources, max(dates), {"uv": tool["uv"], "python": base.python, "platform": base.platform}
+    )
+
+
+def _wheel(name: str, entry: Mapping[str, Any], tags: Sequence[Tag], base: Base) -> Mapping[str, Any]:
+    wheel = best_wheel(entry.get("wheels", []), tags)
+    if wheel is None:
+        raise BadInput(
+            f"{name} {entry['version']} has no wheel for Python {base.python} on {base.platform}",
+            cure="choose a version that has one, or make it a component with an sdist and a build kind",
+        )
+    return wheel
+
+
+def _sdist(name: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    sdist: Mapping[str, Any] | None = entry.get("sdist")
+    if sdist is None:
+        raise BadInput(f"{name} {entry['version']} has no sdist on the index", cure="use its wheel, or another version")
+    return sdist
+
+
+def _facts(name: str, entry: Mapping[str, Any], file: Mapping[str, Any]) -> dict[str, Any]:
+    uploaded: datetime.datetime = file["upload-time"]
+    return {
+        "name": name,
+        "version": str(entry["version"]),
+        "file": _file_name(file),
+        "size": int(file["size"]),
+        "sha256": str(file["hashes"]["sha256"]),
+        "uploaded": uploaded.date().isoformat(),
+    }
+
+
+def _file_name(file: Mapping[str, Any]) -> str:
+    name = file.get("name") or str(file["url"]).rsplit("/", 1)[-1]
+    return str(name).replace("%2B", "+")
