@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from graft.apt import DebPin
 from graft.errors import BadInput, LockStale
 from graft.paths import Paths
 from graft.project import Project, Suite
@@ -29,7 +30,6 @@ HEADER = "Made by `make lock`; do not edit. It names every file that enters the 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 GitId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!~-]*$")]
-PoolPath = Annotated[str, StringConstraints(pattern=r"^pool/[A-Za-z0-9._+~%/-]+\.deb$")]
 Use = Literal["image", "build", "tool"]
 Part = Literal["packages", "base", "patches"]
 
@@ -57,18 +57,6 @@ class PackagePin(FilePin):
 
     def on(self, arch: str) -> bool:
         return self.arches is None or arch in self.arches
-
-
-class DebPin(Model):
-    """One Debian package; `set` is the part of the base that needs it."""
-
-    name: str
-    version: str
-    architecture: str
-    file: PoolPath
-    size: int = Field(ge=1)
-    sha256: Sha256
-    set: Literal["runtime", "builder"]
 
 
 class BasePin(Model):
@@ -101,11 +89,15 @@ class PatchPin(Model):
 
 
 class PatchedComponent(Model):
-    """All patches of one component, in order; git tree ids before the first and after the last."""
+    """All patches of one component, in order; git tree ids before the first and after the last.
+
+    installed: file below site-packages -> sha256 of its patched bytes, as the image must hold it.
+    """
 
     target: Literal["source", "wheel"]
     pristine: GitId
     result: GitId
+    installed: dict[str, Sha256]
     patches: tuple[PatchPin, ...] = Field(min_length=1, strict=False)
 
 

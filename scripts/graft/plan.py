@@ -1,0 +1,455 @@
+"""The plan: everything that will happen for one recipe and architecture, with keys.
+
+Pure: plain data in, plain data out; no clock, no disk, no network. A key is the hash of all inputs of one
+step and of nothing else; its inputs stay readable by name, so that a difference can be named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from packaging.version import Version
+
+from graft import __version__
+from graft.arch import Arch
+from graft.errors import BadInput
+from graft.lock import FilePin, Lock, PackagePin, PatchedComponent, digest_of
+from graft.project import Base, Project
+from graft.recipe import Component, Recipe
+
+VENV = "/opt/venv"
+METADATA = "/usr/share/graft"
+KEY_LENGTH = 12
+#: Where an sdist's folders are installed, by build kind: what the source calls X lies at Y below site-packages.
+INSTALLED_AT: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "flashinfer-aot": (
+        ("include/", "flashinfer/data/include/"),
+        ("csrc/", "flashinfer/data/csrc/"),
+        ("flashinfer/", "flashinfer/"),
+    ),
+}
+#: Distributions of NVIDIA's libraries and toolkit: big, and changed only with CUDA or torch.
+CUDA_PREFIXES = ("nvidia-", "cuda-")
+TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
+
+
+@dataclass(frozen=True)
+class ImageSources:
+    """Hashes (sha256, hex) of the files that make images: file name below images/ -> hash."""
+
+    templates: Mapping[str, str]
+    scripts: Mapping[str, str]
+    smoke: Mapping[str, str]
+    patch_tests: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A key and the named inputs that it is the hash of."""
+
+    inputs: Mapping[str, str]
+
+    @property
+    def key(self) -> str:
+        return digest_of(dict(self.inputs))
+
+    @property
+    def short(self) -> str:
+        return self.key[:KEY_LENGTH]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Wheels that are installed together as one image layer."""
+
+    name: str
+    packages: tuple[PackagePin, ...]
+
+    @property
+    def context(self) -> str:
+        return f"wheels-{self.name}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of its wheels."""
+        return sum(p.size for p in self.packages)
+
+
+@dataclass(frozen=True)
+class Build:
+    """A component that is compiled: its source, patches, options and key."""
+
+    name: str
+    component: Component
+    source: FilePin
+    patched: PatchedComponent | None
+    memory_gb: int
+    keyed: Keyed
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """Patched files of a prebuilt wheel."""
+
+    name: str
+    wheel: PackagePin
+    patched: PatchedComponent
+    keyed: Keyed
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `make image` will do, in full."""
+
+    project: Project
+    recipe: Recipe
+    lock: Lock
+    arch: Arch
+    foundation: tuple[Layer, ...]
+    libraries: tuple[Layer, ...]
+    wheels: tuple[Layer, ...]
+    builds: tuple[Build, ...]
+    overlays: tuple[Overlay, ...]
+    build_wheels: Layer
+    image: Keyed
+    gate: Keyed
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def base(self) -> Base:
+        return self.project.bases[self.recipe.base]
+
+    @property
+    def site_packages(self) -> str:
+        return f"{VENV}/lib/python{self.base.python}/site-packages"
+
+    @property
+    def tag(self) -> str:
+        """The immutable reference: `graft:<recipe>-<arch>-<key12>`."""
+        return f"{self.project.repository}:{self.recipe.recipe}-{self.arch.name}-{self.image.short}"
+
+    @property
+    def channels(self) -> tuple[str, ...]:
+        """References that move: the templates of build.yaml, filled in."""
+        facts = {
+            "recipe": self.recipe.recipe,
+            "arch": self.arch.name,
+            "cuda": self.recipe.cuda,
+            "lock.date": self.lock.date,
+            "key12": self.image.short,
+            **{f"{name}.version": c.version for name, c in self.recipe.components.items()},
+            **{f"{name}.short": (c.commit or c.version)[:9] for name, c in self.recipe.components.items()},
+        }
+        return tuple(f"{self.project.repository}:{_filled(t, facts)}" for t in self.project.channels)
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """All layers of prebuilt wheels in the image, in order."""
+        return (*self.foundation, *self.libraries, *self.wheels)
+
+    @property
+    def waivers(self) -> list[dict[str, Any]]:
+        """The recipe's waivers that hold for this architecture."""
+        return [w.model_dump(mode="json") for w in self.recipe.waivers if w.arch in (None, self.arch.name)]
+
+    def labels(self) -> dict[str, str]:
+        """OCI labels of the image."""
+        components = self.recipe.components_on(self.arch.name)
+        labels = {
+            "org.opencontainers.image.title": f"{self.recipe.recipe} for {self.arch.name}",
+            "org.opencontainers.image.description": self.recipe.summary,
+            "org.opencontainers.image.version": self.tag.partition(":")[2],
+            "dev.graft.recipe": self.recipe.recipe,
+            "dev.graft.arch": self.arch.name,
+            "dev.graft.cuda": self.recipe.cuda,
+            "dev.graft.key": self.image.key,
+            "dev.graft.lock": f"sha256:{self.lock.digest}",
+        }
+        for name, component in components.items():
+            labels[f"dev.graft.component.{name}.version"] = component.version
+            if component.commit:
+                labels[f"dev.graft.component.{name}.commit"] = component.commit
+        for overlay in self.overlays:
+            labels[f"dev.graft.overlay.{overlay.name}"] = f"git-tree:{overlay.patched.result}"
+        for ref in self.recipe.patches:
+            labels[f"dev.graft.patch.{ref.replace('/', '.')}"] = f"sha256:{self._patch_sha256(ref)}"
+        return labels
+
+    def manifest(self) -> dict[str, Any]:
+        """/usr/share/graft/manifest.json: file below site-packages -> sha256, for all patched files."""
+        return {
+            "recipe": self.recipe.recipe,
+            "arch": self.arch.name,
+            "key": self.image.key,
+            "site_packages": self.site_packages,
+            "files": {
+                path: digest
+                for patched in self._patched().values()
+                for path, digest in sorted(patched.installed.items())
+            },
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """facts.json: what the smoke tests compare the image with."""
+        components = self.recipe.components_on(self.arch.name)
+        packages = {p.name: p.version for p in self.lock.image_packages(self.arch.name)}
+        packages |= {b.source.name: b.source.version for b in self.builds}
+        return {
+            "recipe": self.recipe.recipe,
+            "arch": self.arch.name,
+            "compute_capability": self.arch.row.capability,
+            "cuda": self.recipe.cuda,
+            "torch_arch_list": self.arch.torch_list,
+            "nvcc_arch": self.arch.nvcc,
+            "python": self.base.python,
+            "site_packages": self.site_packages,
+            "packages": dict(sorted(packages.items())),
+            "components": {
+                name: {
+                    "distribution": c.distribution,
+                    "version": c.version,
+                    "commit": c.commit,
+                    "overrides": c.overrides,
+                    "modules": list(c.modules),
+                }
+                for name, c in components.items()
+            },
+            "patches": [self._patch_facts(ref) for ref in self.recipe.patches],
+            "waivers": self.waivers,
+            "env": dict(sorted(self.env.items())),
+        }
+
+    def _patched(self) -> dict[str, PatchedComponent]:
+        return {
+            name: self.lock.patches[name] for name in dict.fromkeys(r.partition("/")[0] for r in self.recipe.patches)
+        }
+
+    def _patch_sha256(self, ref: str) -> str:
+        component, _, patch_id = ref.partition("/")
+        return next(p.sha256 for p in self.lock.patches[component].patches if p.id == patch_id)
+
+    def _patch_facts(self, ref: str) -> dict[str, Any]:
+        name, _, patch_id = ref.partition("/")
+        patched = self.lock.patches[name]
+        pin = next(p for p in patched.patches if p.id == patch_id)
+        build = self.recipe.components[name].build
+        files = {
+            where: patched.installed[where] for path in sorted(pin.files) if (where := installed_path(build, path))
+        }
+        return {"component": name, "id": patch_id, "test": patch_test(name, patch_id), "files": files}
+
+
+def plan(
+    project: Project, recipe: Recipe, lock: Lock, arch: Arch, env: Mapping[str, str], sources: ImageSources
+) -> Plan:
+    """Everything that will happen.
+
+    env: the image's whole environment (the stages' and the recipe's).
+    Raises BadInput when locked versions that belong together do not agree.
+    """
+    _check_versions(recipe, lock, arch)
+    _check_toolkit(project, recipe, lock)
+    foundation, libraries, wheels = _layers(project, recipe, lock, arch)
+    build_wheels = Layer("build", lock.build_packages())
+    toolchain = _toolchain(lock, foundation, build_wheels, arch)
+    builds = tuple(_build(project, recipe, lock, name, sources, toolchain, arch) for name in _built(recipe, arch))
+    overlays = tuple(_overlay(lock, name, wheel, sources) for name, wheel in _overlaid(recipe, lock, arch))
+    tag_free = {
+        "lock": lock.digest,
+        "recipe": digest_of([recipe.recipe, recipe.summary, arch.name]),
+        "arch": digest_of(arch.model_dump(mode="json")),
+        "env": digest_of(dict(env)),
+        "templates": digest_of(dict(sources.templates)),
+        "scripts": digest_of(dict(sources.scripts)),
+        "graft": __version__,
+        **{
+            f"layer {layer.name}": digest_of([p.sha256 for p in layer.packages])
+            for layer in (*foundation, *libraries, *wheels)
+        },
+        **{f"component {b.name}": b.keyed.key for b in builds},
+        **{f"overlay {o.name}": o.keyed.key for o in overlays},
+    }
+    gate = {
+        "smoke": digest_of(dict(sources.smoke)),
+        "patch tests": digest_of(dict(sources.patch_tests)),
+        "list": digest_of(list(recipe.smoke)),
+        "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers]),
+    }
+    made = Plan(
+        project,
+        recipe,
+        lock,
+        arch,
+        foundation,
+        libraries,
+        wheels,
+        builds,
+        overlays,
+        build_wheels,
+        Keyed(tag_free),
+        Keyed(gate),
+        dict(env),
+    )
+    _check_tags(made)
+    return made
+
+
+def patch_test(component: str, patch_id: str) -> str:
+    """Where a patch's test lies below the smoke folder."""
+    return f"patch-tests/{component}/test_{patch_id.replace('-', '_')}.py"
+
+
+def installed_path(build: str | None, path: str) -> str | None:
+    """Where a component's source file lies below site-packages; None when it is not installed."""
+    if build is None:
+        return path
+    for prefix, target in INSTALLED_AT.get(build, ()):
+        if path.startswith(prefix):
+            return target + path.removeprefix(prefix)
+    return None
+
+
+def first_difference(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
+    """The name of the first input that differs between two keys; None when they are equal."""
+    for name in [*new, *old]:
+        if old.get(name) != new.get(name):
+            return name
+    return None
+
+
+def _layers(
+    project: Project, recipe: Recipe, lock: Lock, arch: Arch
+) -> tuple[tuple[Layer, ...], tuple[Layer, ...], tuple[Layer, ...]]:
+    """(foundation, libraries, component wheels): big and rarely changed first."""
+    components = recipe.components_on(arch.name)
+    own = {c.distribution for c in components.values() if c.overrides is None}
+    overriding = {c.distribution: c.overrides for c in components.values() if c.overrides}
+    groups: dict[str, list[PackagePin]] = {"cuda": [], **{group: [] for group in project.groups}, "python": []}
+    single: dict[str, PackagePin] = {}
+    for package in lock.image_packages(arch.name):
+        group = project.group_of(package.name)
+        if package.name in overriding:
+            overridden = recipe.components[str(overriding[package.name])].distribution
+            group = project.group_of(overridden) or "python"
+        elif group is None and package.name in own:
+            single[package.name] = package
+            continue
+        elif group is None:
+            group = "cuda" if package.name.startswith(CUDA_PREFIXES) else "python"
+        groups[group].append(package)
+    made = {name: Layer(name, tuple(packages)) for name, packages in groups.items() if packages}
+    wheels = [Layer(name, (single[c.distribution],)) for name, c in components.items() if c.distribution in single]
+    libraries = (made.pop("python"),) if "python" in made else ()
+    return tuple(made.values()), libraries, tuple(wheels)
+
+
+def _toolchain(lock: Lock, foundation: Sequence[Layer], build_wheels: Layer, arch: Arch) -> dict[str, str]:
+    """What every compiled component depends on: base, Python, toolkit, torch, builder, architecture."""
+    return {
+        "base": digest_of([p.sha256 for p in lock.base.packages]),
+        "python": digest_of([lock.resolver["python"], lock.resolver["platform"]]),
+        "toolkit and torch": digest_of([[p.sha256 for p in layer.packages] for layer in foundation]),
+        "build requirements": digest_of([p.sha256 for p in build_wheels.packages]),
+        "architecture": digest_of(arch.environment()),
+    }
+
+
+def _build(
+    project: Project,
+    recipe: Recipe,
+    lock: Lock,
+    name: str,
+    sources: ImageSources,
+    toolchain: Mapping[str, str],
+    arch: Arch,
+) -> Build:
+    component = recipe.components[name]
+    source = lock.sources[name]
+    patched = lock.patches.get(name)
+    kind = str(component.build)
+    inputs = {
+        "source": source.sha256,
+        "patches": digest_of([p.sha256 for p in patched.patches] if patched else []),
+        "stages": digest_of({t: sources.templates[t] for t in _stage_files(sources, kind)}),
+        "scripts": digest_of(dict(sources.scripts)),
+        "options": digest_of([kind, list(component.modules)]),
+        **toolchain,
+    }
+    return Build(name, component, source, patched, project.builds[kind].memory_gb, Keyed(inputs))
+
+
+def _stage_files(sources: ImageSources, kind: str) -> list[str]:
+    names = ("base", "foundation", "builder", "source", f"build-{kind}")
+    return [f"stages/{name}.j2" for name in names if f"stages/{name}.j2" in sources.templates]
+
+
+def _overlay(lock: Lock, name: str, wheel: PackagePin, sources: ImageSources) -> Overlay:
+    patched = lock.patches[name]
+    inputs = {
+        "wheel": wheel.sha256,
+        "patches": digest_of([p.sha256 for p in patched.patches]),
+        "result": patched.result,
+        "stages": sources.templates.get("stages/overlay.j2", ""),
+        "scripts": digest_of(dict(sources.scripts)),
+    }
+    return Overlay(name, wheel, patched, Keyed(inputs))
+
+
+def _built(recipe: Recipe, arch: Arch) -> list[str]:
+    return [name for name, c in recipe.components_on(arch.name).items() if c.is_built]
+
+
+def _overlaid(recipe: Recipe, lock: Lock, arch: Arch) -> list[tuple[str, PackagePin]]:
+    wheels = {p.name: p for p in lock.image_packages(arch.name)}
+    return [
+        (name, wheels[c.distribution])
+        for name, c in recipe.components_on(arch.name).items()
+        if not c.is_built and recipe.patches_of(name)
+    ]
+
+
+def _check_versions(recipe: Recipe, lock: Lock, arch: Arch) -> None:
+    locked = {p.name: p.version for p in lock.image_packages(arch.name)}
+    locked |= {pin.name: pin.version for pin in lock.sources.values()}
+    for name, component in recipe.components_on(arch.name).items():
+        found = locked.get(component.distribution)
+        if found != component.version:
+            raise BadInput(
+                f"component {name} is {component.version} in the recipe and {found or 'absent'} in the lock",
+                cure=f"make lock RECIPE={recipe.recipe}",
+            )
+
+
+def _check_toolkit(project: Project, recipe: Recipe, lock: Lock) -> None:
+    """nvcc refuses headers of another minor version: all parts are of the recipe's CUDA."""
+    parts = {*project.toolkit, "nvidia-cuda-runtime"}
+    for package in lock.packages:
+        if package.name not in parts:
+            continue
+        version = Version(package.version)
+        if f"{version.major}.{version.minor}" != recipe.cuda:
+            raise BadInput(
+                f"{package.name} {package.version} is not of CUDA {recipe.cuda}: nvcc and the headers would not fit",
+                cure="constrain it in the recipe, then run: make lock",
+            )
+
+
+def _check_tags(plan: Plan) -> None:
+    for reference in (plan.tag, *plan.channels):
+        tag = reference.rpartition(":")[2]
+        if not TAG.match(tag):
+            raise BadInput(
+                f"{tag!r} is not a legal image tag", where="build.yaml: channels", cure="shorten or change it"
+            )
+
+
+def _filled(template: str, facts: Mapping[str, str]) -> str:
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in facts:
+            raise BadInput(f"unknown placeholder {{{match[1]}}}", where="build.yaml: channels", cure=", ".join(facts))
+        return facts[match[1]].replace("+", "_")
+
+    return re.sub(r"\{([^{}]*)\}", value, template)
