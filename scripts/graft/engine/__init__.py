@@ -1,0 +1,107 @@
+"""The Docker engine that builds: the system's when it is good enough, else one of Debian's packages.
+
+What was measured and why it is done so: docs/engine.md.
+"""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+from collections.abc import Callable
+
+from filelock import FileLock
+
+from graft.engine import daemon, packages, probe
+from graft.engine.model import Engine, EngineConfig, Kind, Mode, Store
+from graft.errors import EngineMissing
+from graft.paths import Paths
+
+__all__ = ["Engine", "EngineConfig", "Kind", "Mode", "Store", "ensure", "find", "stop"]
+
+Say = Callable[[str], None]
+LOW_DISK_BYTES = 20_000_000_000
+
+
+def ensure(paths: Paths, config: EngineConfig, mode: Mode, say: Say) -> Engine:
+    """A daemon that answers. Quick when there is one; else the embedded engine is fetched and started.
+
+    Raises EngineMissing (none, and none can be started here), FetchFailed (its packages).
+    """
+    if mode == "embedded":
+        return _embedded(paths, config, say)
+    try:
+        return probe.system_engine(paths.engine / "system-config")
+    except probe.Unsuitable as reason:
+        if mode == "system":
+            raise EngineMissing(
+                f"the system's engine cannot be used: {reason}",
+                cure="start Docker 26 or newer with buildx, or run with ENGINE=embedded",
+            ) from reason
+        return _embedded(paths, config, say, f"the system's engine cannot be used ({reason})")
+
+
+def find(paths: Paths) -> Engine | None:
+    """The embedded engine of this project, when it runs and answers."""
+    layout = daemon.Layout(paths.engine)
+    if daemon.running(layout) is None:
+        return None
+    try:
+        answer = probe.ask(layout.socket)
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    return Engine(
+        kind="embedded",
+        host=f"unix://{layout.socket}",
+        version=answer.version,
+        docker=layout.root / "usr/bin/docker",
+        config_dir=paths.engine.resolve() / "config",
+        store=answer.store,
+    )
+
+
+def stop(paths: Paths) -> bool:
+    """End the embedded engine of this project and all it started; images and cache stay. True when one ran."""
+    if not paths.engine.is_dir():
+        return False
+    with FileLock(paths.engine / "lock"):
+        return daemon.stop(daemon.Layout(paths.engine))
+
+
+def _embedded(paths: Paths, config: EngineConfig, say: Say, because: str = "") -> Engine:
+    found = find(paths)
+    if found is not None and packages.is_unpacked(paths.engine, config):
+        return found
+    try:
+        packages.require_host()
+    except EngineMissing as problem:
+        if not because:
+            raise
+        raise EngineMissing(f"{because}, and {problem.what}", cure=problem.cure) from problem
+    paths.engine.mkdir(parents=True, exist_ok=True)
+    with FileLock(paths.engine / "lock"):
+        # Somebody else may have started it while we waited.
+        found = find(paths)
+        if found is not None and packages.is_unpacked(paths.engine, config):
+            return found
+        if because:
+            say(f"engine: {because}; using the embedded one")
+        return _start(paths, config, say)
+
+
+def _start(paths: Paths, config: EngineConfig, say: Say) -> Engine:
+    layout = daemon.Layout(paths.engine)
+    daemon.stop(layout)
+    if not packages.is_unpacked(paths.engine, config):
+        packages.unpack(paths, config, say)
+    probe.write_client_config(
+        paths.engine.resolve() / "config", layout.root / "usr/libexec/docker/cli-plugins/docker-buildx"
+    )
+    free = shutil.disk_usage(paths.engine).free
+    if free < LOW_DISK_BYTES:
+        say(f"engine: only {free / 1e9:.0f} GB free on the disk of {paths.engine}; an image needs about 20 GB")
+    daemon.start(paths, config)
+    found = find(paths)
+    if found is None:
+        raise EngineMissing("the embedded engine started and ended at once", where=str(layout.log))
+    say(f"engine: Docker {found.version} started in {paths.relative(paths.engine)}")
+    return found
