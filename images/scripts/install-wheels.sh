@@ -1,0 +1,31 @@
+#!/bin/bash
+# Installs the wheels of one layer from /run/graft/wheels, as its requirements.txt names them, hashes checked.
+# A folder without requirements.txt (what a build stage made) is installed whole.
+set -euo pipefail
+wheels=/run/graft/wheels
+site=$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+# The cache lies on the venv's file system and is gone with this step: unpacked once, linked, never copied.
+export UV_CACHE_DIR=/opt/.uv-cache UV_LINK_MODE=hardlink UV_NO_CONFIG=1 UV_OFFLINE=1 UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never
+started=$(mktemp)
+
+if [ -f "$wheels/requirements.txt" ]; then
+    what=(--require-hashes --requirement "$wheels/requirements.txt")
+else
+    what=()
+    for wheel in "$wheels"/*.whl; do
+        IFS=- read -r name version _ <<<"$(basename "$wheel")"
+        what+=("$name==$version")
+    done
+fi
+/run/graft/tools/uv pip install --python /opt/venv/bin/python --no-index --find-links "$wheels" --no-deps "${what[@]}"
+rm -rf "$UV_CACHE_DIR"
+
+# Times of installation would make every build's layer another one.
+find /opt -newer "$started" -exec touch --no-dereference --date=@1577836800 {} +
+rm "$started"
+/opt/venv/bin/python - "$site" <<'PY'
+import importlib.metadata
+import sys
+
+assert any(importlib.metadata.distributions(path=[sys.argv[1]])), "nothing was installed"
+PY

@@ -1,0 +1,256 @@
+"""From a plan to a candidate: contexts on disk, one buildx call per target, the image id on success.
+
+Contexts are folders of hard links into the store, so they cost no space and keep fixed times. The image is
+never named here: its identity is the id that buildx reports when it exits 0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from graft import proc
+from graft.console import Console
+from graft.errors import BuildFailed, GraftError, PatchMismatch
+from graft.fetch import CHECKED_MTIME, Store, mark_checked
+from graft.lock import lock_text, plain, requirements_text
+from graft.paths import Paths
+from graft.plan import Layer, Plan
+from graft.render import Rendered
+
+STEP = re.compile(r"^#\d+ (\[[^\]]+\].*)$")
+ENGINE_GONE = (
+    "Cannot connect to the Docker daemon",
+    "error reading from server: EOF",
+    "connection refused",
+    "transport is closing",
+    "unexpected EOF",
+    "no such file or directory: docker.sock",
+)
+#: Exit status of images/scripts/apply-patches.sh when a tree is not the locked one.
+PATCH_STATUS = "exit code: 5"
+
+
+@dataclass(frozen=True)
+class BuildCommand:
+    """One call of buildx; `argv` can be looked at without an engine."""
+
+    docker: Path
+    dockerfile: Path
+    main_context: Path
+    contexts: Mapping[str, Path]
+    target: str
+    epoch: int
+    iidfile: Path
+    no_cache: bool = False
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        words = [str(self.docker), "buildx", "build", "--progress=plain", "--provenance=false", "--network=none"]
+        words += ["--file", str(self.dockerfile), "--target", self.target]
+        # Not an ARG of any stage: BuildKit takes it for the times in the image's configuration.
+        words += ["--build-arg", f"SOURCE_DATE_EPOCH={self.epoch}", "--iidfile", str(self.iidfile)]
+        for name, folder in self.contexts.items():
+            words += ["--build-context", f"{name}={folder}"]
+        if self.no_cache:
+            words.append("--no-cache")
+        return (*words, str(self.main_context))
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the contexts are made from, beside the store: the base's files and the patched files' originals."""
+
+    rootfs: Path
+    builder_debs: Sequence[Path]
+    pristine: Mapping[str, Mapping[str, bytes]]
+
+
+def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store, inputs: Inputs) -> Path:
+    """Lay out all contexts of a plan below one folder, replacing what lay there; returns the folder.
+
+    `<folder>/main` is the main context, `<folder>/Dockerfile` the rendered file, everything else a named context.
+    """
+    folder = paths.contexts / f"{plan.recipe.recipe}-{plan.arch.name}"
+    fresh = folder.with_name(folder.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    _link(inputs.rootfs, fresh / "main" / "rootfs.tar")
+    for layer in plan.layers:
+        _layer(fresh, layer, store)
+    if plan.builds:
+        _layer(fresh, plan.build_wheels, store)
+    for build in plan.builds:
+        _link(store.path(build.source), fresh / f"source-{build.name}" / build.source.file)
+    for deb in inputs.builder_debs:
+        _link(deb, fresh / "builder-debs" / deb.name)
+    _tools(fresh, plan, store)
+    for script in rendered.scripts:
+        _copy(paths.scripts / script, fresh / "scripts" / script)
+    for component in dict.fromkeys(ref.partition("/")[0] for ref in plan.recipe.patches):
+        _patches(paths, plan, component, fresh / f"patches-{component}")
+    _write(fresh / "Dockerfile", rendered.text)
+    _metadata(paths, plan, rendered, fresh / "metadata")
+    _smoke(paths, plan, inputs, fresh / "smoke")
+    shutil.rmtree(folder, ignore_errors=True)
+    fresh.rename(folder)
+    return folder
+
+
+def build_target(
+    folder: Path,
+    rendered: Rendered,
+    plan: Plan,
+    docker: Path,
+    env: Mapping[str, str],
+    target: str,
+    console: Console,
+    log: Path,
+    *,
+    no_cache: bool = False,
+) -> str:
+    """Build one target; returns the image id (`sha256:...`).
+
+    Raises PatchMismatch when a patched tree is not the locked one, BuildFailed for everything else.
+    """
+    iidfile = folder / f"{target}.iid"
+    iidfile.unlink(missing_ok=True)
+    contexts = {name: folder / name for name in rendered.contexts}
+    command = BuildCommand(
+        docker, folder / "Dockerfile", folder / "main", contexts, target, plan.lock.epoch, iidfile, no_cache
+    )
+    log.parent.mkdir(parents=True, exist_ok=True)
+    done = proc.run(command.argv, env=env, log=log, on_line=_Steps(console), check=False, what=f"build of {target}")
+    if done.rc != 0:
+        raise _failure(done, target, log)
+    return iidfile.read_text(encoding="utf-8").strip()
+
+
+def by_hand(plan: Plan, rendered: Rendered, folder: Path) -> str:
+    """The command that builds the rendered file without Graft."""
+    contexts = {name: folder / name for name in rendered.contexts}
+    command = BuildCommand(
+        Path("docker"),
+        folder / "Dockerfile",
+        folder / "main",
+        contexts,
+        "runtime",
+        plan.lock.epoch,
+        folder / "runtime.iid",
+    )
+    return proc.quoted(command.argv)
+
+
+class _Steps:
+    """Shows one line for each step that starts to run; the whole output is in the log."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._seen: set[str] = set()
+
+    def __call__(self, line: str) -> None:
+        match = STEP.match(line)
+        if match and match[1] not in self._seen and not match[1].startswith("[internal]"):
+            self._seen.add(match[1])
+            self._console.say(f"  {match[1][:140]}")
+
+
+def _failure(done: proc.Completed, target: str, log: Path) -> GraftError:
+    tail = "\n".join(done.stderr.splitlines()[-proc.TAIL_LINES :])
+    if PATCH_STATUS in done.stderr and "apply-patches.sh" in done.stderr:
+        return PatchMismatch(
+            "a patched tree is not the one that the lock names",
+            where=str(log),
+            cure="graft patch status, then make lock",
+            tail=tail,
+        )
+    if any(words in done.stderr for words in ENGINE_GONE):
+        return BuildFailed(
+            "the engine went away during the build",
+            where=str(log),
+            cure="run the same command: finished steps are kept (make engine shows its log)",
+            tail=tail,
+        )
+    return BuildFailed(
+        f"the build of {target} failed", where=str(log), cure="the whole output is in that file", tail=tail
+    )
+
+
+def _layer(folder: Path, layer: Layer, store: Store) -> None:
+    target = folder / layer.context
+    for package in layer.packages:
+        _link(store.path(package), target / package.file)
+    lines = [f"{p.name}=={p.version} --hash=sha256:{p.sha256}\n" for p in layer.packages]
+    _write(target / "requirements.txt", "".join(lines))
+
+
+def _tools(folder: Path, plan: Plan, store: Store) -> None:
+    """uv alone, out of its locked wheel."""
+    with zipfile.ZipFile(store.path(plan.lock.tool("uv"))) as wheel:
+        member = next(name for name in wheel.namelist() if name.endswith("/scripts/uv"))
+        target = folder / "tools" / "uv"
+        target.parent.mkdir(parents=True)
+        target.write_bytes(wheel.read(member))
+    target.chmod(0o755)
+    os.utime(target, (CHECKED_MTIME, CHECKED_MTIME))
+
+
+def _patches(paths: Paths, plan: Plan, component: str, target: Path) -> None:
+    names = [f"{pin.id}.patch" for pin in plan.lock.patches[component].patches]
+    for name in names:
+        _copy(paths.patches / component / name, target / name)
+    _write(target / "series", "".join(f"{name}\n" for name in names))
+
+
+def _metadata(paths: Paths, plan: Plan, rendered: Rendered, target: Path) -> None:
+    """/usr/share/graft: with these files and the labels the image can be made again."""
+    _write(target / "lock.yaml", lock_text(plain(plan.lock)))
+    _write(target / "requirements.txt", requirements_text(plan.lock))
+    _copy(paths.recipe(plan.recipe.recipe), target / "recipe.yaml")
+    _copy(paths.build_yaml, target / "build.yaml")
+    _write(target / "Dockerfile", rendered.text)
+    _write(target / "manifest.json", _json(plan.manifest()))
+    _write(target / "key.json", _json({"key": plan.image.key, "inputs": dict(plan.image.inputs)}))
+    for ref in plan.recipe.patches:
+        _copy(paths.patches / f"{ref}.patch", target / "patches" / f"{ref}.patch")
+
+
+def _smoke(paths: Paths, plan: Plan, inputs: Inputs, target: Path) -> None:
+    for path in sorted([*paths.smoke.glob("*.py"), *paths.smoke.glob("lib/*.py")]):
+        _copy(path, target / path.relative_to(paths.smoke))
+    _write(target / "facts.json", _json(plan.facts()))
+    for fact in plan.facts()["patches"]:
+        _copy(paths.patches / fact["component"] / "tests" / Path(fact["test"]).name, target / fact["test"])
+    for component, files in inputs.pristine.items():
+        for path, data in files.items():
+            place = target / "pristine" / component / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+            mark_checked(place)
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=1, sort_keys=True) + "\n"
+
+
+def _link(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.link(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(source, target)
+    mark_checked(target)
+
+
+def _write(target: Path, text: str) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text, encoding="utf-8")
+    mark_checked(target)

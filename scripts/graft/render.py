@@ -1,0 +1,133 @@
+"""The Dockerfile of a plan, from images/Dockerfile.j2.
+
+The templates name stages and contexts through functions, so that a name which nobody declared, or one that
+nobody uses, is an error here and not a pull of that name from a registry (engine.md, "Building").
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateSyntaxError
+
+from graft.errors import BadInput
+from graft.paths import Paths
+from graft.plan import ImageSources, Plan
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A Dockerfile, the named contexts it uses, and the scripts it mounts."""
+
+    text: str
+    contexts: tuple[str, ...]
+    scripts: tuple[str, ...]
+
+
+def render(paths: Paths, plan: Plan) -> Rendered:
+    """Render the plan's Dockerfile.
+
+    Raises BadInput for a template that is wrong, naming its file and line, and for names that do not fit.
+    """
+    names = _Names(contexts_of(plan))
+    environment = Environment(
+        loader=FileSystemLoader(paths.images),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.globals.update(
+        context=names.context, stage=names.stage, use=names.use, script_file=names.script, plan=plan
+    )
+    environment.filters["quoted"] = quoted
+    try:
+        text = environment.get_template("Dockerfile.j2").render()
+    except TemplateSyntaxError as problem:
+        where = f"images/{problem.name}:{problem.lineno}"
+        raise BadInput(f"template error: {problem.message}", where=where) from problem
+    except TemplateError as problem:
+        raise BadInput(f"template error: {problem}", where="images/") from problem
+    names.check(paths)
+    return Rendered(text.rstrip("\n") + "\n", tuple(sorted(names.used)), tuple(sorted(names.scripts)))
+
+
+def contexts_of(plan: Plan) -> tuple[str, ...]:
+    """The named contexts that a plan's Dockerfile must use, all of them."""
+    contexts = ["tools", "scripts", "builder-debs", "metadata", "smoke"]
+    contexts += [layer.context for layer in plan.layers]
+    if plan.builds:
+        contexts.append(plan.build_wheels.context)
+    for build in plan.builds:
+        contexts.append(f"source-{build.name}")
+        if build.patched:
+            contexts.append(f"patches-{build.name}")
+    for overlay in plan.overlays:
+        contexts.append(f"patches-{overlay.name}")
+    return tuple(contexts)
+
+
+def image_sources(paths: Paths) -> ImageSources:
+    """Hashes of everything under images/ and of the patches' tests."""
+    return ImageSources(
+        templates=_hashes(paths.images, ["Dockerfile.j2", "stages/*.j2", "macros/*.j2"]),
+        scripts=_hashes(paths.scripts, ["*.sh", "*.py"]),
+        smoke=_hashes(paths.smoke, ["*.py", "lib/*.py"]),
+        patch_tests=_hashes(paths.patches, ["*/tests/*.py"]),
+    )
+
+
+def quoted(value: str) -> str:
+    """A label's value as a Dockerfile word; `$` would be expanded."""
+    return json.dumps(value, ensure_ascii=False).replace("$", "\\$")
+
+
+class _Names:
+    """Stages and contexts of one rendering: declared before used, used once declared."""
+
+    def __init__(self, declared: tuple[str, ...]) -> None:
+        self._declared = declared
+        self._stages: dict[str, bool] = {}
+        self.used: set[str] = set()
+        self.scripts: set[str] = set()
+
+    def context(self, name: str) -> str:
+        if name not in self._declared:
+            raise BadInput(f"the templates use context {name!r}, which nothing declares", where="images/stages")
+        self.used.add(name)
+        return name
+
+    def stage(self, name: str) -> str:
+        if name in self._stages or name in self._declared:
+            raise BadInput(f"the name {name!r} is declared twice", where="images/stages")
+        self._stages[name] = False
+        return name
+
+    def use(self, name: str) -> str:
+        if name not in self._stages:
+            raise BadInput(f"stage {name!r} is used before it is declared", where="images/stages")
+        self._stages[name] = True
+        return name
+
+    def script(self, name: str) -> str:
+        self.scripts.add(name)
+        return name
+
+    def check(self, paths: Paths) -> None:
+        unused = [name for name in self._declared if name not in self.used]
+        unused += [name for name, used in self._stages.items() if not used and name != "smoke"]
+        if unused:
+            raise BadInput(f"declared and never used: {', '.join(unused)}", where="images/stages")
+        absent = [name for name in sorted(self.scripts) if not (paths.scripts / name).is_file()]
+        if absent:
+            raise BadInput(f"no such script: {', '.join(absent)}", where="images/scripts")
+
+
+def _hashes(folder: Path, patterns: list[str]) -> Mapping[str, str]:
+    files = sorted({path for pattern in patterns for path in folder.glob(pattern)})
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
