@@ -18,11 +18,11 @@ from pathlib import Path
 from graft import proc
 from graft.console import Console
 from graft.errors import BuildFailed, GraftError, PatchMismatch
-from graft.fetch import CHECKED_MTIME, Store, mark_checked
 from graft.lock import lock_text, plain, requirements_text
 from graft.paths import Paths
 from graft.plan import Layer, Plan
 from graft.render import Rendered
+from graft.store import CHECKED_MTIME, Store, mark_checked
 
 STEP = re.compile(r"^#\d+ (\[[^\]]+\].*)$")
 ENGINE_GONE = (
@@ -97,7 +97,7 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
         _patches(paths, plan, component, fresh / f"patches-{component}")
     _write(fresh / "Dockerfile", rendered.text)
     _metadata(paths, plan, rendered, fresh / "metadata")
-    _smoke(paths, plan, inputs, fresh / "smoke")
+    _smoke(paths, plan, inputs, fresh / "smoke-tests")
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
     return folder
@@ -222,8 +222,8 @@ def _metadata(paths: Paths, plan: Plan, rendered: Rendered, target: Path) -> Non
 
 
 def _smoke(paths: Paths, plan: Plan, inputs: Inputs, target: Path) -> None:
-    for path in sorted([*paths.smoke.glob("*.py"), *paths.smoke.glob("lib/*.py")]):
-        _copy(path, target / path.relative_to(paths.smoke))
+    for source in sorted([*paths.smoke.glob("*.py"), *paths.smoke.glob("lib/*.py")]):
+        _copy(source, target / source.relative_to(paths.smoke))
     _write(target / "facts.json", _json(plan.facts()))
     for fact in plan.facts()["patches"]:
         _copy(paths.patches / fact["component"] / "tests" / Path(fact["test"]).name, target / fact["test"])

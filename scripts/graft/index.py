@@ -10,6 +10,7 @@ from __future__ import annotations
 import configparser
 import html.parser
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from packaging.utils import canonicalize_name
 
 from graft import net
-from graft.errors import FetchFailed
+from graft.errors import BadInput, FetchFailed
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.2, application/vnd.pypi.simple.v1+html;q=0.1"
 
@@ -89,10 +90,16 @@ class Locator:
         if response is None:
             return ()
         if "json" in response.headers.get("Content-Type", ""):
-            return [
-                (f["filename"], urljoin(response.url, f["url"]), f.get("hashes", {}).get("sha256", ""))
-                for f in response.json().get("files", [])
-            ]
+            try:
+                return [
+                    (f["filename"], urljoin(response.url, f["url"]), f.get("hashes", {}).get("sha256", ""))
+                    for f in response.json()["files"]
+                ]
+            except (ValueError, KeyError, TypeError, AttributeError):
+                raise FetchFailed(
+                    f"{name}: the index's answer is not a page of the simple API ({self._indexes.source})",
+                    cure="check the address of the index that this host or build.yaml is configured for",
+                ) from None
         return _html_files(response.text, response.url)
 
 
@@ -119,14 +126,17 @@ class _Links(html.parser.HTMLParser):
 
 
 def _from_uv(env: Mapping[str, str], home: Path) -> tuple[str | None, list[str]]:
-    extra = (env.get("UV_INDEX") or env.get("UV_EXTRA_INDEX_URL") or "").split()
-    default = env.get("UV_DEFAULT_INDEX") or env.get("UV_INDEX_URL")
+    extra = [_unnamed(url) for url in f"{env.get('UV_INDEX', '')} {env.get('UV_EXTRA_INDEX_URL', '')}".split()]
+    default = _unnamed(env.get("UV_DEFAULT_INDEX") or env.get("UV_INDEX_URL") or "") or None
     config = Path(env["UV_CONFIG_FILE"]) if env.get("UV_CONFIG_FILE") else None
     candidates = [config] if config else [_config_home(env, home) / "uv" / "uv.toml", Path("/etc/uv/uv.toml")]
     for path in candidates:
         if not path.is_file():
             continue
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        try:
+            data = tomllib.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            raise BadInput("not valid TOML", where=str(path), cure="correct uv's configuration") from None
         for index in data.get("index", []):
             if index.get("default"):
                 default = default or index["url"]
@@ -152,7 +162,10 @@ def _from_pip(env: Mapping[str, str], home: Path) -> tuple[str | None, list[str]
         if path is None or not path.is_file():
             continue
         parser = configparser.RawConfigParser()
-        parser.read(path, encoding="utf-8")
+        try:
+            parser.read(path, encoding="utf-8")
+        except (configparser.Error, ValueError):
+            raise BadInput("not a valid configuration", where=str(path), cure="correct pip's configuration") from None
         for section in ("install", "global"):
             default = default or parser.get(section, "index-url", fallback=None)
             extra += parser.get(section, "extra-index-url", fallback="").split()
@@ -161,6 +174,11 @@ def _from_pip(env: Mapping[str, str], home: Path) -> tuple[str | None, list[str]
 
 def _config_home(env: Mapping[str, str], home: Path) -> Path:
     return Path(env["XDG_CONFIG_HOME"]) if env.get("XDG_CONFIG_HOME") else home / ".config"
+
+
+def _unnamed(entry: str) -> str:
+    """uv's variables may name an index: `mine=https://...`."""
+    return re.sub(r"^[A-Za-z0-9_.-]+=(?=[A-Za-z][A-Za-z0-9+.-]*://)", "", entry)
 
 
 def _unique(urls: Iterable[str]) -> tuple[str, ...]:

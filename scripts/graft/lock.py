@@ -7,8 +7,6 @@ resolved from, so that a stale part is named and only that part is resolved agai
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -19,6 +17,7 @@ from pydantic import Field, StringConstraints
 
 from graft.apt import DebPin
 from graft.errors import BadInput, LockStale
+from graft.hashes import digest_of
 from graft.paths import Paths
 from graft.project import Project, Suite
 from graft.recipe import Date, Recipe
@@ -136,12 +135,6 @@ class Lock(Model):
         return next(p for p in self.packages if p.use == "tool" and p.name == name)
 
 
-def digest_of(data: Any) -> str:
-    """sha256 (hex) of plain data in a canonical form: key order does not matter, everything else does."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) -> dict[Part, str]:
     """What each part of the lock is resolved from, hashed.
 
@@ -150,14 +143,15 @@ def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) 
     base = project.bases[recipe.base]
     components = [
         {
+            # The lock names sources by component.
+            "source": name if c.sdist is not None else None,
             "distribution": c.distribution,
             "version": c.version,
-            "sdist": c.sdist is not None,
             "arches": sorted(c.arches) if c.arches is not None else None,
             "overrides": c.overrides,
             "build": c.build,
         }
-        for c in recipe.components.values()
+        for name, c in recipe.components.items()
     ]
     packages = {
         "components": sorted(components, key=lambda c: str(c["distribution"])),
@@ -209,7 +203,7 @@ def load_lock(paths: Paths, recipe: str) -> Lock:
         )
     if not paths.requirements(recipe).is_file():
         raise LockStale(f"{paths.relative(paths.requirements(recipe))} is missing", where=where, cure=cure)
-    if paths.requirements(recipe).read_text(encoding="utf-8") != requirements_text(lock):
+    if paths.requirements(recipe).read_bytes() != requirements_text(lock).encode():
         raise BadInput(
             "requirements.txt does not fit the lock", where=paths.relative(paths.requirements(recipe)), cure=cure
         )
@@ -226,7 +220,8 @@ def check_fresh(paths: Paths, lock: Lock, inputs: Mapping[Part, str]) -> None:
         "base": "the base's packages",
         "patches": "patches",
     }
-    changed = "; ".join(meaning[part] for part in stale if part != "patches" or len(stale) == 1)
+    # What is resolved from other packages is patched anew as well: not worth a word of its own.
+    changed = "; ".join(meaning[part] for part in stale if part != "patches" or "packages" not in stale)
     raise LockStale(
         f"the lock is stale: {changed} changed after it was made",
         where=paths.relative(paths.lock(lock.recipe)),

@@ -8,7 +8,6 @@ index or mirror may carry credentials, and logs are shared.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import random
 import threading
@@ -19,10 +18,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import requests
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from requests.adapters import HTTPAdapter
 
 from graft.errors import FetchFailed, Interrupted
+from graft.hashes import file_sha256
 
 CHUNK = 1 << 20
 TIMEOUT = (15.0, 60.0)
@@ -30,9 +30,15 @@ ATTEMPTS = 6
 #: Worth another try (engine.md, "Registries"); every other 4xx is final.
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 DEFAULT_PORTS = 32
+LOCK_POLL_SECONDS = 0.5
+WRONG_BYTES_CURE = "nothing was kept; if upstream really replaced the file, look at why, then run: make lock"
 
 Session = requests.Session
 OnBytes = Callable[[int], None]
+
+
+class Gone(FetchFailed):
+    """The server says that it does not have the file."""
 
 
 class Stopped(Exception):
@@ -85,22 +91,39 @@ def download(
     `file:` addresses are read from disk. Two processes may ask for one target: the second waits.
     Raises FetchFailed: refused, gone after all attempts, wrong bytes, disk full.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + ".part")
-    with FileLock(str(target) + ".lock"):
-        if target.is_file() and target.stat().st_size == expected.size:
-            on_bytes(expected.size)
-            return
-        with _disk_errors(what):
+    with _disk_errors(what):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(Path(f"{target}.lock"), stop):
+            if target.is_file() and target.stat().st_size == expected.size:
+                on_bytes(expected.size)
+                return
+            resumed = part.is_file()
             _fill(client, url, part, expected, what, on_bytes, stop)
+            if resumed and not _fits(part, expected):
+                # The start may be what a crash or another version of the file left behind: once more, whole.
+                on_bytes(-part.stat().st_size)
+                part.unlink()
+                _fill(client, url, part, expected, what, on_bytes, stop)
             _check(part, expected, what)
             part.replace(target)
 
 
-def file_sha256(path: Path) -> str:
-    """Lower-case hex sha256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+@contextlib.contextmanager
+def _locked(path: Path, stop: threading.Event | None) -> Iterator[None]:
+    """Hold the lock file; while another process has it, look whether we were asked to stop."""
+    lock = FileLock(str(path))
+    while True:
+        try:
+            lock.acquire(timeout=LOCK_POLL_SECONDS)
+            break
+        except Timeout:
+            if stop is not None and stop.is_set():
+                raise Stopped from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _fill(
@@ -158,7 +181,7 @@ def _append(
     with _get(client, url, headers, stream=True) as response:
         if response.status_code in TRANSIENT:
             raise _Transient(f"HTTP {response.status_code}")
-        if response.status_code == 416:
+        if response.status_code == 416 and have:
             part.unlink(missing_ok=True)
             on_bytes(-have)
             return 0
@@ -166,6 +189,13 @@ def _append(
         if have and response.status_code != 206:
             on_bytes(-have)
             have = 0
+        announced = _announced(response)
+        if announced not in (None, expected.size - have):
+            part.unlink(missing_ok=True)
+            raise FetchFailed(
+                f"{what}: wrong bytes: the server has {have + (announced or 0)}, the lock says {expected.size}",
+                cure=WRONG_BYTES_CURE,
+            )
         with part.open("r+b" if have else "wb") as sink:
             sink.seek(have)
             for chunk in response.iter_content(CHUNK):
@@ -181,15 +211,25 @@ def _append(
     return have
 
 
+def _announced(response: requests.Response) -> int | None:
+    """How many bytes the body will have, where the server says so and does not encode it."""
+    length = response.headers.get("Content-Length", "")
+    encoded = response.headers.get("Content-Encoding", "identity") != "identity"
+    return int(length) if length.isdecimal() and not encoded else None
+
+
+def _fits(part: Path, expected: Expected) -> bool:
+    return part.stat().st_size == expected.size and file_sha256(part) == expected.sha256
+
+
 def _check(part: Path, expected: Expected, what: str) -> None:
-    size = part.stat().st_size
-    digest = file_sha256(part)
-    if size == expected.size and digest == expected.sha256:
+    if _fits(part, expected):
         return
+    size, digest = part.stat().st_size, file_sha256(part)
     part.unlink()
     raise FetchFailed(
         f"{what}: wrong bytes: sha256 {digest}, {size} bytes; the lock says {expected.sha256}, {expected.size} bytes",
-        cure="nothing was kept; if upstream really replaced the file, look at why, then run: make lock",
+        cure=WRONG_BYTES_CURE,
     )
 
 
@@ -226,10 +266,10 @@ def _with_retries(call: Callable[[], requests.Response], what: str) -> requests.
 
 
 def _refuse(response: requests.Response, what: str) -> None:
-    if response.status_code >= 400:
-        raise FetchFailed(
-            f"{what}: the server answers HTTP {response.status_code}", cure=_status_cure(response.status_code)
-        )
+    status = response.status_code
+    if status >= 400:
+        kind = Gone if status in (404, 410) else FetchFailed
+        raise kind(f"{what}: the server answers HTTP {status}", cure=_status_cure(status))
 
 
 def _status_cure(status: int) -> str:

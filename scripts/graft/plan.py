@@ -16,7 +16,8 @@ from packaging.version import Version
 from graft import __version__
 from graft.arch import Arch
 from graft.errors import BadInput
-from graft.lock import FilePin, Lock, PackagePin, PatchedComponent, digest_of
+from graft.hashes import digest_of
+from graft.lock import FilePin, Lock, PackagePin, PatchedComponent
 from graft.project import Base, Project
 from graft.recipe import Component, Recipe
 
@@ -187,7 +188,7 @@ class Plan:
             "site_packages": self.site_packages,
             "files": {
                 path: digest
-                for patched in self._patched().values()
+                for patched in self.patched().values()
                 for path, digest in sorted(patched.installed.items())
             },
         }
@@ -222,7 +223,8 @@ class Plan:
             "env": dict(sorted(self.env.items())),
         }
 
-    def _patched(self) -> dict[str, PatchedComponent]:
+    def patched(self) -> dict[str, PatchedComponent]:
+        """The patched components of this image, by name."""
         return {
             name: self.lock.patches[name] for name in dict.fromkeys(r.partition("/")[0] for r in self.recipe.patches)
         }
@@ -295,6 +297,21 @@ def plan(
     )
     _check_tags(made)
     return made
+
+
+def image_env(project: Project, recipe: Recipe, arch: Arch) -> dict[str, str]:
+    """The image's whole environment: what its tools need to find each other, and the recipe's own."""
+    site = f"{VENV}/lib/python{project.bases[recipe.base].python}/site-packages"
+    toolkit = f"{site}/nvidia/cu{recipe.cuda.partition('.')[0]}"
+    made = {
+        "PATH": f"{VENV}/bin:{toolkit}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "CUDA_HOME": toolkit,
+        "LANG": "C.UTF-8",
+        "VIRTUAL_ENV": VENV,
+        "FLASHINFER_CUDA_ARCH_LIST": arch.torch_list,
+        "TORCH_CUDA_ARCH_LIST": arch.torch_list,
+    }
+    return {**made, **recipe.env}
 
 
 def patch_test(component: str, patch_id: str) -> str:

@@ -13,6 +13,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ def run(
             pumps.feed(stdin)
             rc = process.wait(timeout)
             pumps.join()
+            pumps.raise_callback_error()
         except subprocess.TimeoutExpired as expired:
             end_group(process)
             pumps.join()
@@ -104,17 +106,17 @@ def run(
 
 def end_group(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:
     """End a program started by `run` and everything it started: SIGINT first, SIGKILL after `grace` seconds."""
-    for number, wait in ((signal.SIGINT, grace), (signal.SIGKILL, grace)):
+    try:
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        try:
-            process.wait(wait)
-        except subprocess.TimeoutExpired:
-            continue
-        break
-    # The leader may be gone while its children live on.
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(grace)
+    finally:
+        # The leader may be gone while its children live on, and a second Ctrl-C must not leave anything behind.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(grace)
 
 
 class _Pumps:
@@ -129,6 +131,7 @@ class _Pumps:
         self._lock = threading.Lock()
         self._chunks: dict[str, list[str]] = {"stdout": [], "stderr": []}
         self._last: deque[str] = deque(maxlen=TAIL_LINES)
+        self._problem: Exception | None = None
         self._threads = [
             threading.Thread(target=self._read, args=(name, stream), daemon=True)
             for name, stream in (("stdout", process.stdout), ("stderr", process.stderr))
@@ -137,8 +140,11 @@ class _Pumps:
             thread.start()
 
     def feed(self, data: bytes | None) -> None:
-        if data is None:
-            return
+        """Write to stdin from a thread of its own: a program that does not read must not outlast its time limit."""
+        if data is not None:
+            threading.Thread(target=self._write, args=(data,), daemon=True).start()
+
+    def _write(self, data: bytes) -> None:
         assert self._process.stdin is not None
         # A program may end before it has read everything; its exit status tells.
         with contextlib.suppress(BrokenPipeError):
@@ -157,12 +163,27 @@ class _Pumps:
                     self._sink.write(raw)
                     self._sink.flush()
                 if self._on_line is not None:
-                    self._on_line(line.rstrip("\n"))
+                    self._tell(line.rstrip("\n"))
+
+    def _tell(self, line: str) -> None:
+        # The pipe must be read on, or the program would block on it: the callback's error waits for the end.
+        assert self._on_line is not None
+        try:
+            self._on_line(line)
+        except Exception as problem:
+            self._on_line, self._problem = None, problem
 
     def join(self) -> None:
         # A grandchild that left the group may hold the pipe open; its output is not ours to wait for.
+        deadline = time.monotonic() + GRACE_SECONDS
         for thread in self._threads:
-            thread.join(GRACE_SECONDS)
+            thread.join(max(0.0, deadline - time.monotonic()))
+        with self._lock:
+            self._sink = None
+
+    def raise_callback_error(self) -> None:
+        if self._problem is not None:
+            raise self._problem
 
     def text(self, name: str) -> str:
         return "".join(self._chunks[name])

@@ -86,7 +86,7 @@ class Project(Model):
 
     @model_validator(mode="after")
     def _consistent(self) -> Project:
-        bad = [name for name in self.arches if not NAME.match(name)]
+        bad = [name for name in self.arches if not NAME.fullmatch(name)]
         if bad:
             raise ValueError(f"arches: {bad[0]!r} is not of the form sm90")
         for name, row in self.arches.items():
@@ -94,7 +94,7 @@ class Project(Model):
                 raise ValueError(f"arches.{name}: compute capability {row.capability} is another architecture's")
         if self.arch not in self.arches:
             raise ValueError(f"arch: {self.arch!r} is not in the table below")
-        if self.index is not None and not re.match(r"^https?://[^\s]+$", self.index):
+        if self.index is not None and not re.fullmatch(r"https?://[^\s]+", self.index):
             raise ValueError("index: expected an http or https address")
         return self
 

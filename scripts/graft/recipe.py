@@ -137,7 +137,7 @@ class Recipe(Model):
     @field_validator("recipe")
     @classmethod
     def _name(cls, value: str) -> str:
-        if not RECIPE_NAME.match(value) or len(value) > 63:
+        if not RECIPE_NAME.fullmatch(value) or len(value) > 63:
             raise ValueError(f"{value!r} is not a recipe name: lower-case letters, digits, and . _ - between them")
         return value
 
@@ -152,7 +152,7 @@ class Recipe(Model):
 
 def recipe_path_checked(paths: Paths, name: str) -> None:
     """Raises BadInput for a name that is not a recipe name, before it becomes part of any path."""
-    if not RECIPE_NAME.match(name) or len(name) > 63:
+    if not RECIPE_NAME.fullmatch(name) or len(name) > 63:
         raise BadInput(
             f"{name!r} is not a recipe name",
             where="RECIPE",

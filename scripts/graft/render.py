@@ -6,17 +6,14 @@ nobody uses, is an error here and not a pull of that name from a registry (engin
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateSyntaxError
 
 from graft.errors import BadInput
 from graft.paths import Paths
-from graft.plan import ImageSources, Plan
+from graft.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -59,7 +56,9 @@ def render(paths: Paths, plan: Plan) -> Rendered:
 
 def contexts_of(plan: Plan) -> tuple[str, ...]:
     """The named contexts that a plan's Dockerfile must use, all of them."""
-    contexts = ["tools", "scripts", "builder-debs", "metadata", "smoke"]
+    contexts = ["tools", "scripts", "metadata", "smoke-tests"]
+    if plan.builds or plan.overlays:
+        contexts.append("builder-debs")
     contexts += [layer.context for layer in plan.layers]
     if plan.builds:
         contexts.append(plan.build_wheels.context)
@@ -70,16 +69,6 @@ def contexts_of(plan: Plan) -> tuple[str, ...]:
     for overlay in plan.overlays:
         contexts.append(f"patches-{overlay.name}")
     return tuple(contexts)
-
-
-def image_sources(paths: Paths) -> ImageSources:
-    """Hashes of everything under images/ and of the patches' tests."""
-    return ImageSources(
-        templates=_hashes(paths.images, ["Dockerfile.j2", "stages/*.j2", "macros/*.j2"]),
-        scripts=_hashes(paths.scripts, ["*.sh", "*.py"]),
-        smoke=_hashes(paths.smoke, ["*.py", "lib/*.py"]),
-        patch_tests=_hashes(paths.patches, ["*/tests/*.py"]),
-    )
 
 
 def quoted(value: str) -> str:
@@ -126,8 +115,3 @@ class _Names:
         absent = [name for name in sorted(self.scripts) if not (paths.scripts / name).is_file()]
         if absent:
             raise BadInput(f"no such script: {', '.join(absent)}", where="images/scripts")
-
-
-def _hashes(folder: Path, patterns: list[str]) -> Mapping[str, str]:
-    files = sorted({path for pattern in patterns for path in folder.glob(pattern)})
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}

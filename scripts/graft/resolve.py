@@ -177,7 +177,8 @@ def uv_program() -> Path:
 
 def without_addresses(text: str) -> str:
     """A program's words without the addresses in them: an index may be private and carry credentials."""
-    return re.sub(r"[a-z][a-z0-9+.-]*://[^\s`'\")]+", "<address>", text)
+    # A password may hold a quote or a bracket; only one that ends the address belongs to the sentence.
+    return re.sub(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`\"<>]*[^\s`\"<>')]", "<address>", text)
 
 
 def _refusal(stderr: str) -> GraftError:

@@ -23,6 +23,8 @@ MAX_DEPTH = 32
 Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 Dumper: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
+PLAIN_TAGS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
+
 Position = tuple[str | int, ...]
 M = TypeVar("M", bound="Model")
 
@@ -135,6 +137,8 @@ def _plain(node: yaml.Node, path: Path, at: Position, lines: dict[Position, int]
     lines[at] = line
     if len(at) > MAX_DEPTH:
         raise BadInput(f"nested deeper than {MAX_DEPTH} levels", where=f"{path}:{line}")
+    if not isinstance(node, yaml.ScalarNode) and node.tag not in PLAIN_TAGS:
+        raise BadInput(f"YAML type {node.tag!r} is not allowed here", where=f"{path}:{line}", cure="remove the tag")
     if isinstance(node, yaml.MappingNode):
         return _plain_mapping(node, path, at, lines)
     if isinstance(node, yaml.SequenceNode):
@@ -163,6 +167,12 @@ class _Written(float):
     text: str
 
 
+class _WrittenInt(int):
+    """The same for an integer; only where it was not written in plain decimal digits (`0x10`, `1_000`)."""
+
+    text: str
+
+
 def _scalar(node: yaml.Node, where: str) -> Any:
     tag, text = node.tag.removeprefix("tag:yaml.org,2002:"), str(node.value)
     if tag == "str":
@@ -173,7 +183,9 @@ def _scalar(node: yaml.Node, where: str) -> Any:
         return text.lower() in {"yes", "true", "on"}
     try:
         if tag == "int":
-            return int(text.replace("_", ""), 0)
+            whole = _WrittenInt(text.replace("_", ""), 0)
+            whole.text = text
+            return int(whole) if str(whole) == text else whole
         if tag == "float":
             number = _Written(text.replace("_", ""))
             number.text = text
@@ -213,17 +225,17 @@ def _known_keys(model: type[BaseModel], position: Position) -> list[str]:
     current: Any = model
     for step in position:
         current = _descend(current, step)
-    fields = getattr(current, "model_fields", {})
+    fields = getattr(_first_model(current), "model_fields", {})
     return [field.alias or name for name, field in fields.items()]
 
 
 def _descend(current: Any, step: str | int) -> Any:
-    """The model below `current`: through a field, a dict value, a list item or a union member."""
+    """The annotation one step below `current`: of a model's field, else the same (a dict's value, a list's item)."""
     fields = getattr(current, "model_fields", None)
     if fields is not None:
         by_alias = {field.alias or name: field for name, field in fields.items()}
-        return _first_model(by_alias[str(step)].annotation) if str(step) in by_alias else None
-    return current
+        return by_alias[str(step)].annotation if str(step) in by_alias else None
+    return _first_model(current)
 
 
 def _first_model(annotation: Any) -> Any:

@@ -1,0 +1,70 @@
+# Thin: each target calls one verb of the CLI. `make help` lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help image plan lock fetch lint render smoke engine engine-stop clean test check bench golden requirements
+
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.requirements
+# Bytecode is kept, but only below .graft: start-up is most of what a build with nothing to do costs.
+GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.graft/pycache $(VENV)/bin/python -m graft
+
+# What the user gives on the command line reaches graft through the environment, never through a shell word.
+export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
+
+image: $(STAMP) ## plan, fetch, build, gate, tag (ARCH=sm90 RECIPE=glm-dsa); prints the tagged reference
+	@$(GRAFT) image $(if $(RERUN_GATE),--rerun-gate)
+
+plan: $(STAMP) ## what would be fetched and built, with keys; no network, no engine
+	@$(GRAFT) plan --why
+
+lock: $(STAMP) ## resolve what changed in the recipe and write its lock
+	@$(GRAFT) lock
+
+fetch: $(STAMP) ## download everything that the lock names
+	@$(GRAFT) fetch
+
+lint: $(STAMP) ## load, plan and render every recipe for every architecture
+	@$(GRAFT) lint
+
+render: $(STAMP) ## print the Dockerfile
+	@$(GRAFT) render
+
+smoke: $(STAMP) ## run the gate again
+	@$(GRAFT) smoke
+
+engine: $(STAMP) ## start the engine and print how to use it
+	@$(GRAFT) engine
+
+engine-stop: $(STAMP) ## end the embedded engine
+	@$(GRAFT) engine-stop
+
+clean: $(STAMP) ## remove .graft (images, cache, downloads), after asking (YES=1 does not ask)
+	@$(GRAFT) clean $(if $(YES),--yes)
+
+test: $(STAMP) ## the tests
+	@$(VENV)/bin/python -m pytest
+
+check: $(STAMP) ## ruff and mypy
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
+
+golden: $(STAMP) ## write the golden files of the tests anew
+	@GRAFT_UPDATE_GOLDEN=1 $(VENV)/bin/python -m pytest tests/golden
+
+bench: $(STAMP) ## measure against a plain Dockerfile and write docs/performance.md
+	@PYTHONPATH=scripts $(VENV)/bin/python tests/bench/bench.py
+
+requirements: $(STAMP) ## pin what Graft itself runs on, from requirements.in
+	@$(VENV)/bin/uv pip compile --quiet requirements.in --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --upgrade --output-file requirements.txt
+
+$(STAMP): requirements.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "graft needs Python 3.11 or newer; name one with PYTHON=..." >&2; exit 2; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { echo "cannot make a venv: on Debian, apt-get install python3-venv" >&2; exit 2; }
+	@$(VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement requirements.txt >&2
+	@touch $@

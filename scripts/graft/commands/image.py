@@ -1,0 +1,204 @@
+"""`make image`, the main job, and `make smoke`: plan, fetch, build, gate, tag.
+
+What only a real build needs is imported when it is needed: an image with nothing to do is said within a second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
+
+from graft.commands.session import Session, component_file, make_plan, ready_engine, remember, wanted
+from graft.errors import GateFailed
+from graft.plan import Plan, installed_path
+from graft.store import CHECKED_MTIME
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+    from graft.build import Inputs
+    from graft.engine import Engine
+    from graft.gate import Receipt
+
+
+def image(session: Session, *, rerun_gate: bool = False, no_cache: bool = False) -> None:
+    """Plan, fetch, build, gate, tag. The result is the immutable reference."""
+    planned = make_plan(session)
+    engine = ready_engine(session)
+    with closing(engine.client()) as client:
+        found = finished(session, planned, client)
+        if found is not None and not rerun_gate and not no_cache:
+            session.console.say(f"nothing to do: {planned.tag} is built and has passed its gate")
+            candidate = found
+        else:
+            with one_build(session):
+                candidate, tests = build(session, planned, engine, no_cache=no_cache)
+                gate(session, planned, engine, client, candidate, tests, rerun=rerun_gate)
+        tag(client, candidate, planned)
+    remember(session, planned)
+    session.console.result(planned.tag, _facts(planned, candidate))
+
+
+def smoke(session: Session) -> None:
+    """Run the gate again in the image that is tagged for this recipe and architecture."""
+    planned = make_plan(session)
+    engine = ready_engine(session)
+    with closing(engine.client()) as client:
+        if tagged(client, planned) is None:
+            raise GateFailed(f"{planned.tag} is not built", cure=f"make image ARCH={planned.arch.name}")
+        with one_build(session):
+            candidate, tests = build(session, planned, engine)
+            gate(session, planned, engine, client, candidate, tests, rerun=True)
+    session.console.result(planned.tag, _facts(planned, candidate))
+
+
+def build(session: Session, planned: Plan, engine: Engine, *, no_cache: bool = False) -> tuple[str, str]:
+    """Fetch and build; returns the ids of the candidate and of its smoke image. Nothing is tagged."""
+    from graft.build import build_target, prepare_contexts
+    from graft.fetch import fetch
+    from graft.render import render
+
+    rendered = render(session.paths, planned)
+    fetch(session.store, wanted(session, planned), session.console, offline=session.offline)
+    inputs = _inputs(session, planned)
+    with session.console.step("lay out the build contexts"):
+        folder = prepare_contexts(session.paths, planned, rendered, session.store, inputs)
+    ids = []
+    for target in ("runtime", "smoke"):
+        log = session.paths.logs / f"{planned.recipe.recipe}-{planned.arch.name}-{target}.log"
+        log.unlink(missing_ok=True)
+        with session.console.step(f"build {target}"):
+            made = build_target(
+                folder,
+                rendered,
+                planned,
+                engine.docker,
+                engine.env(),
+                target,
+                session.console,
+                log,
+                no_cache=no_cache and target == "runtime",
+            )
+        ids.append(made)
+    return ids[0], ids[1]
+
+
+def gate(
+    session: Session,
+    planned: Plan,
+    engine: Engine,
+    client: DockerClient,
+    candidate: str,
+    tests: str,
+    *,
+    rerun: bool = False,
+) -> Receipt:
+    """The smoke tests in the candidate. Raises GateFailed; a passing receipt of the same image is taken as it is."""
+    from graft import gate as gates
+
+    receipts = session.paths.receipts
+    passed = gates.find_receipt(receipts, candidate, planned.gate.key)
+    if passed is not None and not rerun:
+        session.console.say(f"gate: {candidate[7:19]} has a passing receipt")
+        return passed
+    facts = gates.ReceiptFacts(
+        recipe=planned.recipe.recipe,
+        arch=planned.arch.name,
+        key=planned.image.key,
+        lock_digest=planned.lock.digest,
+        gate_digest=planned.gate.key,
+        engine=f"{engine.kind} Docker {engine.version}, {engine.store} image store",
+        look_inside=f"DOCKER_HOST={engine.host} {engine.docker} run -it --rm --network none --entrypoint bash",
+    )
+    with session.console.step("gate"):
+        return gates.run_gate(
+            client,
+            tests,
+            candidate,
+            gates.smoke_tests(session.paths.smoke, planned.recipe.smoke),
+            console=session.console,
+            receipts=receipts,
+            facts=facts,
+        )
+
+
+def tag(client: DockerClient, candidate: str, planned: Plan) -> None:
+    """Move the tags to the candidate, by id: the immutable one first."""
+    made = client.images.get(candidate)
+    for reference in (planned.tag, *planned.channels):
+        repository, _, name = reference.rpartition(":")
+        if reference not in made.tags:
+            made.tag(repository, tag=name)
+
+
+def tagged(client: DockerClient, planned: Plan) -> str | None:
+    """The id of the image under the plan's immutable tag; None when there is none."""
+    from docker.errors import ImageNotFound
+
+    try:
+        found = client.images.get(planned.tag)
+    except ImageNotFound:
+        return None
+    return str(found.id) if found.labels.get("dev.graft.key") == planned.image.key else None
+
+
+def finished(session: Session, planned: Plan, client: DockerClient) -> str | None:
+    """The id of the plan's image when it is tagged and its gate has passed with these tests."""
+    from graft import gate as gates
+
+    found = tagged(client, planned)
+    if found is None or gates.find_receipt(session.paths.receipts, found, planned.gate.key) is None:
+        return None
+    return found
+
+
+@contextmanager
+def one_build(session: Session) -> Iterator[None]:
+    """One build per recipe and architecture at a time: they share the contexts on disk."""
+    folder = session.paths.contexts
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f"{session.recipe}-{session.arch}.lock"):
+        yield
+
+
+def _inputs(session: Session, planned: Plan) -> Inputs:
+    """The base's files, and the original bytes of every patched file (for the red half of red and green)."""
+    from graft import patching
+    from graft.base import build_rootfs
+    from graft.build import Inputs
+
+    store, packages = session.store, planned.lock.base.packages
+    runtime = [pin for pin in packages if pin.set == "runtime"]
+    debs = {pin: store.path(pin) for pin in runtime}
+    # The same time in every base: the lock's date would change all layers with every lock.
+    rootfs = build_rootfs(
+        session.paths,
+        planned.recipe.base,
+        runtime,
+        debs,
+        CHECKED_MTIME,
+        session.console.say,
+        suite=planned.lock.base.suite,
+    )
+    pristine: dict[str, dict[str, bytes]] = {}
+    for component, patched in planned.patched().items():
+        file = store.path(component_file(planned.lock, planned.recipe, component))
+        touched = {path for pin in patched.patches for path in pin.files}
+        kind = planned.recipe.components[component].build
+        places = {path: place for path in sorted(touched) if (place := installed_path(kind, path)) is not None}
+        read = patching.read_files(file, patched.target, sorted(places))
+        pristine[component] = {places[path]: data for path, data in read.items()}
+    return Inputs(rootfs, [store.path(pin) for pin in packages if pin.set == "builder"], pristine)
+
+
+def _facts(planned: Plan, candidate: str) -> dict[str, Any]:
+    return {
+        "reference": planned.tag,
+        "channels": list(planned.channels),
+        "image_id": candidate,
+        "key": planned.image.key,
+        "lock": planned.lock.digest,
+    }

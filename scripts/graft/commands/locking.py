@@ -1,0 +1,154 @@
+"""`make lock`: resolve what changed since the last lock, judge the patches, write it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from graft import index, patching, resolve
+from graft.commands.session import Session, component_file, lock_inputs, patchsets, sources_of
+from graft.errors import GraftError, LockStale
+from graft.fetch import fetch
+from graft.lock import FORMAT, BasePin, FilePin, Lock, PackagePin, Part, PatchedComponent, load_lock, write_lock
+from graft.patchset import PatchSet
+from graft.plan import installed_path
+from graft.recipe import Recipe, load_recipe
+
+
+def lock(session: Session, *, upgrade: bool = False, base_anew: bool = False, check: bool = False) -> None:
+    """Write the recipe's lock. Parts whose inputs did not change stay as they are.
+
+    upgrade:   choose versions and Debian packages anew, as if there were no lock.
+    base_anew: choose the base's Debian packages anew.
+    check:     write nothing; LockStale when the lock is not fresh.
+    """
+    recipe = load_recipe(session.paths, session.project, session.recipe)
+    sets = patchsets(session, recipe)
+    inputs = lock_inputs(session, recipe, sets)
+    old = _previous(session)
+    where = session.paths.relative(session.paths.lock(recipe.recipe))
+    keep = {part for part in inputs if old is not None and not upgrade and old.inputs.get(part) == inputs[part]}
+    if base_anew:
+        keep.discard("base")
+    if keep == set(inputs):
+        session.console.say("the lock is fresh")
+        session.console.result(where, {"lock": where, "changed": False})
+        return
+    if check:
+        stale = ", ".join(sorted(set(inputs) - keep))
+        raise LockStale(f"the lock is stale: {stale}", where=where, cure=f"make lock RECIPE={recipe.recipe}")
+    new = _resolve(session, recipe, sets, inputs, old, keep, upgrade)
+    write_lock(session.paths, new)
+    for line in _report(old, new):
+        session.console.say(line)
+    session.console.result(where, {"lock": where, "changed": True, "digest": new.digest})
+
+
+def _previous(session: Session) -> Lock | None:
+    """The lock as it is, if it is a sound one; a broken one is simply made again."""
+    try:
+        return load_lock(session.paths, session.recipe)
+    except GraftError:
+        return None
+
+
+def _resolve(
+    session: Session,
+    recipe: Recipe,
+    sets: dict[str, PatchSet],
+    inputs: dict[Part, str],
+    old: Lock | None,
+    keep: set[Part],
+    upgrade: bool,
+) -> Lock:
+    if old is not None and "packages" in keep:
+        packages, sources, date, resolver = old.packages, old.sources, old.date, old.resolver
+    else:
+        with session.console.step("resolve the packages"):
+            found = resolve.resolve_packages(
+                session.project,
+                recipe,
+                index.discover(session.project.index),
+                os.environ,
+                previous=old.packages if old is not None else (),
+                upgrade=upgrade,
+            )
+        packages, sources, date, resolver = found.packages, found.sources, found.date, found.resolver
+    base = old.base if old is not None and "base" in keep else _resolve_base(session, recipe)
+    made = _lock(recipe, inputs, date, resolver, base, sources, packages, {})
+    patches = old.patches if old is not None and "patches" in keep else _judge(session, recipe, sets, made)
+    return _lock(recipe, inputs, date, resolver, base, sources, packages, patches)
+
+
+def _lock(
+    recipe: Recipe,
+    inputs: dict[Part, str],
+    date: str,
+    resolver: dict[str, str],
+    base: BasePin,
+    sources: dict[str, FilePin],
+    packages: tuple[PackagePin, ...],
+    patches: dict[str, PatchedComponent],
+) -> Lock:
+    data: dict[str, Any] = {
+        "lock": FORMAT,
+        "recipe": recipe.recipe,
+        "inputs": inputs,
+        "date": date,
+        "resolver": resolver,
+        "base": base,
+        "sources": sources,
+        "packages": packages,
+        "patches": patches,
+        "digest": "0" * 64,
+    }
+    return Lock.model_validate(data)
+
+
+def _resolve_base(session: Session, recipe: Recipe) -> BasePin:
+    base = session.project.bases[recipe.base]
+    archive = sources_of(session, recipe).archive
+    with session.console.step("resolve the base's Debian packages"):
+        runtime = archive.resolve(base.runtime, essential=True, set="runtime")
+        builder = archive.resolve(base.builder, set="builder", beyond=runtime) if base.builder else []
+    return BasePin(name=recipe.base, suite=base.bootstrap.suite, packages=(*runtime, *builder))
+
+
+def _judge(session: Session, recipe: Recipe, sets: dict[str, PatchSet], made: Lock) -> dict[str, PatchedComponent]:
+    """Every patch against its component's pristine files. Raises PatchMismatch."""
+    sources = sources_of(session, recipe)
+    files = {component: component_file(made, recipe, component) for component in sets}
+    fetch(session.store, sources.files(files.values()), session.console, offline=session.offline)
+    judged: dict[str, PatchedComponent] = {}
+    with session.console.step("judge the patches"):
+        for component, found in sets.items():
+            kind = recipe.components[component].build
+            judged[component] = patching.lock_component(
+                found,
+                recipe.patches_of(component),
+                session.store.path(files[component]),
+                version=recipe.components[component].version,
+                installed=lambda path, kind=kind: installed_path(kind, path),  # type: ignore[misc]
+            )
+    return judged
+
+
+def _report(old: Lock | None, new: Lock) -> list[str]:
+    """What moved, one line each."""
+    before = {p.name: p.version for p in old.packages} if old is not None else {}
+    after = {p.name: p.version for p in new.packages}
+    lines = [
+        f"  {name}: {before[name]} -> {after[name]}" for name in after if before.get(name, after[name]) != after[name]
+    ]
+    lines += [f"  {name}: gone" for name in before if name not in after]
+    if old is not None:
+        lines += [f"  {name}: new, {after[name]}" for name in after if name not in before]
+        debs = {p.name: p.version for p in old.base.packages}
+        lines += [
+            f"  {p.name}: {debs[p.name]} -> {p.version}"
+            for p in new.base.packages
+            if debs.get(p.name, p.version) != p.version
+        ]
+    total = sum(p.size for p in new.packages if p.use == "image")
+    lines.append(f"{len(new.packages)} wheels ({total / 1e9:.1f} GB), {len(new.base.packages)} Debian packages")
+    return lines

@@ -1,0 +1,200 @@
+"""What the verbs share: the user's choices, loading, planning, and where locked files come from."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from graft.apt import DebPin
+from graft.console import Console
+from graft.errors import GraftError
+from graft.hashes import file_sha256
+from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
+from graft.patchset import PatchSet, load_patchset
+from graft.paths import Paths
+from graft.plan import ImageSources, Plan, image_env, plan
+from graft.project import Project, load_project
+from graft.recipe import Recipe, load_recipe, select_arch
+from graft.store import Store, Wanted
+
+if TYPE_CHECKING:
+    from graft.apt import Archive
+    from graft.engine import Engine
+    from graft.index import Locator
+
+Mode = Literal["auto", "system", "embedded"]
+
+
+@dataclass(frozen=True)
+class Session:
+    """One call of graft: the project and what the user chose."""
+
+    paths: Paths
+    project: Project
+    console: Console
+    recipe: str
+    arch: str
+    mode: Mode = "auto"
+    jobs: int | None = None
+    offline: bool = False
+
+    @property
+    def store(self) -> Store:
+        return Store(self.paths.store)
+
+
+def open_session(
+    paths: Paths,
+    console: Console,
+    *,
+    recipe: str | None = None,
+    arch: str | None = None,
+    mode: Mode = "auto",
+    jobs: int | None = None,
+    offline: bool = False,
+) -> Session:
+    """A session, with build.yaml's defaults for what was not given. Raises BadInput."""
+    project = load_project(paths.build_yaml)
+    return Session(paths, project, console, recipe or project.recipe, arch or project.arch, mode, jobs, offline)
+
+
+def make_plan(session: Session) -> Plan:
+    """Load everything and plan. Raises BadInput and LockStale; reads files, asks nobody."""
+    paths, project = session.paths, session.project
+    recipe = load_recipe(paths, project, session.recipe)
+    arch = select_arch(recipe, project, session.arch, paths.relative(paths.recipe(recipe.recipe)))
+    locked = load_lock(paths, recipe.recipe)
+    check_fresh(paths, locked, lock_inputs(session, recipe, patchsets(session, recipe)))
+    return plan(project, recipe, locked, arch, image_env(project, recipe, arch), image_sources(paths))
+
+
+def lock_inputs(session: Session, recipe: Recipe, sets: dict[str, PatchSet]) -> dict[Part, str]:
+    """What the lock of a recipe has to be made from, hashed by part."""
+    facts = {
+        component: {
+            patch.id: [hashlib.sha256(patch.data).hexdigest(), patch.record.target]
+            for patch in found.select(recipe.patches_of(component))
+        }
+        for component, found in sorted(sets.items())
+    }
+    return inputs_of(session.project, recipe, facts)
+
+
+def patchsets(session: Session, recipe: Recipe) -> dict[str, PatchSet]:
+    """The patch sets of the components that the recipe patches. Raises BadInput for a patch that is not there."""
+    sets: dict[str, PatchSet] = {}
+    for component in dict.fromkeys(ref.partition("/")[0] for ref in recipe.patches):
+        sets[component] = load_patchset(session.paths.patches / component)
+        sets[component].select(
+            recipe.patches_of(component), session.paths.relative(session.paths.recipe(recipe.recipe))
+        )
+    return sets
+
+
+def ready_engine(session: Session) -> Engine:
+    """An engine that answers; raises EngineMissing."""
+    from graft import engine
+
+    return engine.ensure(session.paths, session.project.engine, session.mode, session.console.say)
+
+
+class Sources:
+    """Where this host finds locked files. Nothing is looked up before the first file is asked for."""
+
+    def __init__(self, session: Session, lock_base: tuple[str, ...], snapshot: str | None) -> None:
+        self._session = session
+        self._pockets = lock_base
+        self._snapshot = snapshot
+
+    @functools.cached_property
+    def archive(self) -> Archive:
+        from graft.apt import Archive
+
+        return Archive(self._session.paths, self._pockets, snapshot=self._snapshot)
+
+    @functools.cached_property
+    def locator(self) -> Locator:
+        from graft import index, net
+
+        return index.Locator(index.discover(self._session.project.index), net.session())
+
+    def files(self, pins: Iterable[FilePin]) -> list[Wanted]:
+        """Files of the package index."""
+        return [Wanted(pin, self._from_index(pin)) for pin in pins]
+
+    def debs(self, pins: Iterable[DebPin]) -> list[Wanted]:
+        """Files of Debian's archive."""
+        return [
+            Wanted(pin, functools.partial(self._deb_urls, pin), functools.partial(self._explain, pin)) for pin in pins
+        ]
+
+    def _from_index(self, pin: FilePin) -> Callable[[], Sequence[str]]:
+        return lambda: [self.locator.locate(pin.name, pin.file, pin.sha256)]
+
+    def _deb_urls(self, pin: DebPin) -> Sequence[str]:
+        return self.archive.urls(pin)
+
+    def _explain(self, pin: DebPin) -> GraftError:
+        return self.archive.explain_missing(pin)
+
+
+def sources_of(session: Session, recipe: Recipe) -> Sources:
+    """The sources for a recipe's base and packages."""
+    bootstrap = session.project.bases[recipe.base].bootstrap
+    return Sources(session, bootstrap.pockets, bootstrap.snapshot)
+
+
+def wanted(session: Session, planned: Plan) -> list[Wanted]:
+    """Every locked file that the plan's image is made from."""
+    sources = sources_of(session, planned.recipe)
+    pins: list[FilePin] = [*planned.lock.image_packages(planned.arch.name), *planned.lock.build_packages()]
+    pins += [planned.lock.tool("uv"), *(build.source for build in planned.builds)]
+    return [*sources.files(pins), *sources.debs(planned.lock.base.packages)]
+
+
+def component_file(locked: Lock, recipe: Recipe, component: str) -> FilePin:
+    """The file that a component is made from: its sdist, or its wheel."""
+    if component in locked.sources:
+        return locked.sources[component]
+    name = recipe.components[component].distribution
+    return next(pin for pin in locked.packages if pin.name == name and pin.use == "image")
+
+
+def remember(session: Session, planned: Plan) -> None:
+    """Keep the inputs of the last image, for `plan --why`."""
+    write_atomic(last_file(session), json.dumps(dict(planned.image.inputs), indent=1) + "\n")
+
+
+def last(session: Session) -> dict[str, str] | None:
+    """The inputs of the last image of this recipe and architecture."""
+    path = last_file(session)
+    if not path.is_file():
+        return None
+    data: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
+    return data
+
+
+def last_file(session: Session) -> Path:
+    folder = session.paths.state / "last"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder / f"{session.recipe}-{session.arch}.json"
+
+
+def image_sources(paths: Paths) -> ImageSources:
+    """Hashes of everything under images/ and of the patches' tests."""
+    return ImageSources(
+        templates=_hashes(paths.images, ["Dockerfile.j2", "stages/*.j2", "macros/*.j2"]),
+        scripts=_hashes(paths.scripts, ["*.sh", "*.py"]),
+        smoke=_hashes(paths.smoke, ["*.py", "lib/*.py"]),
+        patch_tests=_hashes(paths.patches, ["*/tests/*.py"]),
+    )
+
+
+def _hashes(folder: Path, patterns: list[str]) -> Mapping[str, str]:
+    files = sorted({path for pattern in patterns for path in folder.glob(pattern)})
+    return {str(p.relative_to(folder)): file_sha256(p) for p in files}

@@ -1,0 +1,59 @@
+"""The verbs around the main job: fetch, engine, engine-stop, clean."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+
+from graft.commands.session import Session, make_plan, ready_engine, wanted
+from graft.console import size
+from graft.errors import BadInput
+
+
+def fetch_only(session: Session) -> None:
+    """Everything that the lock names for this architecture, into the store."""
+    from graft.fetch import fetch
+
+    planned = make_plan(session)
+    count = fetch(session.store, wanted(session, planned), session.console, offline=session.offline)
+    session.console.result(f"{size(count)} fetched", {"bytes": count})
+
+
+def start_engine(session: Session) -> None:
+    """Start the engine, or find it, and print how to use it by hand."""
+    engine = ready_engine(session)
+    session.console.say(f"{engine.kind} engine: Docker {engine.version}, {engine.store} image store; by hand:")
+    session.console.say(f"  export DOCKER_HOST={engine.host} DOCKER_CONFIG={engine.config_dir}")
+    session.console.say(f"  {engine.docker} images")
+    session.console.result(engine.host, {"host": engine.host, "kind": engine.kind, "version": engine.version})
+
+
+def stop_engine(session: Session) -> None:
+    """End the embedded engine of this project; its images and cache stay."""
+    from graft import engine
+
+    ended = engine.stop(session.paths)
+    session.console.result("stopped" if ended else "no embedded engine was running", {"stopped": ended})
+
+
+def clean(session: Session, *, yes: bool = False) -> None:
+    """End the engine and remove .graft, the store with it, after asking."""
+    from graft import engine
+
+    state = session.paths.state
+    if not state.exists():
+        session.console.result("nothing to clean", {"removed": False})
+        return
+    if not yes and not _confirmed(f"remove {state}: images, build cache and downloaded files?"):
+        raise BadInput("not confirmed; nothing was removed", cure="answer y, or run: make clean YES=1")
+    engine.stop(session.paths)
+    with session.console.step(f"remove {state}"):
+        shutil.rmtree(state)
+    session.console.result("removed", {"removed": True})
+
+
+def _confirmed(question: str) -> bool:
+    if not sys.stdin.isatty():
+        return False
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
