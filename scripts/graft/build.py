@@ -93,7 +93,7 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
     _tools(fresh, plan, store)
     for script in rendered.scripts:
         _copy(paths.scripts / script, fresh / "scripts" / script)
-    for component in dict.fromkeys(ref.partition("/")[0] for ref in plan.recipe.patches):
+    for component in dict.fromkeys(ref.partition("/")[0] for ref in plan.patch_refs):
         _patches(paths, plan, component, fresh / f"patches-{component}")
     _write(fresh / "Dockerfile", rendered.text)
     _metadata(paths, plan, rendered, fresh / "metadata")
@@ -217,7 +217,7 @@ def _metadata(paths: Paths, plan: Plan, rendered: Rendered, target: Path) -> Non
     _write(target / "Dockerfile", rendered.text)
     _write(target / "manifest.json", _json(plan.manifest()))
     _write(target / "key.json", _json({"key": plan.image.key, "inputs": dict(plan.image.inputs)}))
-    for ref in plan.recipe.patches:
+    for ref in plan.patch_refs:
         _copy(paths.patches / f"{ref}.patch", target / "patches" / f"{ref}.patch")
 
 

@@ -100,12 +100,15 @@ def download(
                 return
             resumed = part.is_file()
             _fill(client, url, part, expected, what, on_bytes, stop)
-            if resumed and not _fits(part, expected):
+            fits = _fits(part, expected)
+            if resumed and not fits:
                 # The start may be what a crash or another version of the file left behind: once more, whole.
                 on_bytes(-part.stat().st_size)
                 part.unlink()
                 _fill(client, url, part, expected, what, on_bytes, stop)
-            _check(part, expected, what)
+                fits = _fits(part, expected)
+            if not fits:
+                raise _wrong_bytes(part, expected, what)
             part.replace(target)
 
 
@@ -222,12 +225,11 @@ def _fits(part: Path, expected: Expected) -> bool:
     return part.stat().st_size == expected.size and file_sha256(part) == expected.sha256
 
 
-def _check(part: Path, expected: Expected, what: str) -> None:
-    if _fits(part, expected):
-        return
+def _wrong_bytes(part: Path, expected: Expected, what: str) -> FetchFailed:
+    """The error for a part that is whole and wrong; the part is removed."""
     size, digest = part.stat().st_size, file_sha256(part)
     part.unlink()
-    raise FetchFailed(
+    return FetchFailed(
         f"{what}: wrong bytes: sha256 {digest}, {size} bytes; the lock says {expected.sha256}, {expected.size} bytes",
         cure=WRONG_BYTES_CURE,
     )

@@ -175,7 +175,7 @@ class Plan:
                 labels[f"dev.graft.component.{name}.commit"] = component.commit
         for overlay in self.overlays:
             labels[f"dev.graft.overlay.{overlay.name}"] = f"git-tree:{overlay.patched.result}"
-        for ref in self.recipe.patches:
+        for ref in self.patch_refs:
             labels[f"dev.graft.patch.{ref.replace('/', '.')}"] = f"sha256:{self._patch_sha256(ref)}"
         return labels
 
@@ -198,6 +198,8 @@ class Plan:
         components = self.recipe.components_on(self.arch.name)
         packages = {p.name: p.version for p in self.lock.image_packages(self.arch.name)}
         packages |= {b.source.name: b.source.version for b in self.builds}
+        for build in self.builds:
+            packages |= compiled_distribution(build.component, self.arch)
         return {
             "recipe": self.recipe.recipe,
             "arch": self.arch.name,
@@ -218,16 +220,20 @@ class Plan:
                 }
                 for name, c in components.items()
             },
-            "patches": [self._patch_facts(ref) for ref in self.recipe.patches],
+            "patches": [self._patch_facts(ref) for ref in self.patch_refs],
             "waivers": self.waivers,
             "env": dict(sorted(self.env.items())),
         }
 
     def patched(self) -> dict[str, PatchedComponent]:
         """The patched components of this image, by name."""
-        return {
-            name: self.lock.patches[name] for name in dict.fromkeys(r.partition("/")[0] for r in self.recipe.patches)
-        }
+        return {name: self.lock.patches[name] for name in dict.fromkeys(r.partition("/")[0] for r in self.patch_refs)}
+
+    @property
+    def patch_refs(self) -> tuple[str, ...]:
+        """`component/id` of the patches of this image: those of components that the architecture has."""
+        components = self.recipe.components_on(self.arch.name)
+        return tuple(ref for ref in self.recipe.patches if ref.partition("/")[0] in components)
 
     def _patch_sha256(self, ref: str) -> str:
         component, _, patch_id = ref.partition("/")
@@ -255,7 +261,8 @@ def plan(
     _check_versions(recipe, lock, arch)
     _check_toolkit(project, recipe, lock)
     foundation, libraries, wheels = _layers(project, recipe, lock, arch)
-    build_wheels = Layer("build", lock.build_packages())
+    founded = {p.name for layer in foundation for p in layer.packages}
+    build_wheels = Layer("build", tuple(p for p in lock.build_packages() if p.name not in founded))
     toolchain = _toolchain(lock, foundation, build_wheels, arch)
     builds = tuple(_build(project, recipe, lock, name, sources, toolchain, arch) for name in _built(recipe, arch))
     overlays = tuple(_overlay(lock, name, wheel, sources) for name, wheel in _overlaid(recipe, lock, arch))
@@ -263,6 +270,9 @@ def plan(
         "lock": lock.digest,
         "recipe": digest_of([recipe.recipe, recipe.summary, arch.name]),
         "arch": digest_of(arch.model_dump(mode="json")),
+        # What a label or the gate knows of a component and the lock does not, as its upstream commit.
+        "components": digest_of([[n, c.model_dump(mode="json")] for n, c in recipe.components_on(arch.name).items()]),
+        "layer order": digest_of([layer.name for layer in (*foundation, *libraries, *wheels)]),
         "env": digest_of(dict(env)),
         "templates": digest_of(dict(sources.templates)),
         "scripts": digest_of(dict(sources.scripts)),
@@ -327,6 +337,13 @@ def installed_path(build: str | None, path: str) -> str | None:
         if path.startswith(prefix):
             return target + path.removeprefix(prefix)
     return None
+
+
+def compiled_distribution(component: Component, arch: Arch) -> dict[str, str]:
+    """The distribution that a build kind adds for what it compiled: name -> version."""
+    if component.build == "flashinfer-aot" and component.modules:
+        return {"graft-flashinfer-aot": f"{component.version}+{arch.nvcc.replace('_', '')}"}
+    return {}
 
 
 def first_difference(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
@@ -400,7 +417,12 @@ def _build(
 
 def _stage_files(sources: ImageSources, kind: str) -> list[str]:
     names = ("base", "foundation", "builder", "source", f"build-{kind}")
-    return [f"stages/{name}.j2" for name in names if f"stages/{name}.j2" in sources.templates]
+    stages = [f"stages/{name}.j2" for name in names if f"stages/{name}.j2" in sources.templates]
+    return [*stages, *_macro_files(sources)]
+
+
+def _macro_files(sources: ImageSources) -> list[str]:
+    return sorted(name for name in sources.templates if name.startswith("macros/"))
 
 
 def _overlay(lock: Lock, name: str, wheel: PackagePin, sources: ImageSources) -> Overlay:
@@ -409,7 +431,9 @@ def _overlay(lock: Lock, name: str, wheel: PackagePin, sources: ImageSources) ->
         "wheel": wheel.sha256,
         "patches": digest_of([p.sha256 for p in patched.patches]),
         "result": patched.result,
-        "stages": sources.templates.get("stages/overlay.j2", ""),
+        "stages": digest_of(
+            {t: sources.templates[t] for t in ("stages/overlay.j2", *_macro_files(sources)) if t in sources.templates}
+        ),
         "scripts": digest_of(dict(sources.scripts)),
     }
     return Overlay(name, wheel, patched, Keyed(inputs))

@@ -85,6 +85,6 @@ def mark_checked(path: Path) -> None:
 
 def missing(store: Store, wanted: Iterable[Wanted]) -> list[Wanted]:
     """The files that the store lacks, each once, largest first."""
-    unique = {item.pin.sha256: item for item in wanted}
+    unique = {store.path(item.pin): item for item in wanted}
     lacking = [item for item in unique.values() if not store.has(item.pin)]
     return sorted(lacking, key=lambda item: (-item.pin.size, item.pin.file))
