@@ -126,7 +126,7 @@ def read_record(record: Path) -> list[list[str]]:
 def check_installed(
     site: Path, rows: Sequence[Sequence[str]], pristine: dict[str, bytes], touched: Iterable[str]
 ) -> None:
-    """What is installed must be the wheel's files, recorded once, without twins or bytecode that would win over them."""
+    """What is installed must be the wheel's files, recorded once; no twin or bytecode may win over them."""
     recorded: dict[str, list[str]] = {}
     for row in rows:
         recorded.setdefault(row[0], []).append(row[1])

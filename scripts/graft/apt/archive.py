@@ -52,7 +52,7 @@ class DebPin(Model):
     @property
     def basename(self) -> str:
         """The file's name as apt would store it: unique, because it holds the epoch."""
-        return f"{self.name}_{quote(self.version, safe='+~.-')}_{self.architecture}.deb"
+        return f"{self.name}_{self.version.replace(':', '%3a')}_{self.architecture}.deb"
 
 
 class Archive:
@@ -112,7 +112,7 @@ class Archive:
         """
         self.update()
         have = {pin.name: pin for pin in beyond}
-        words = [*packages, *(f"{p.name}={p.version}" for p in beyond), *(["?essential"] if essential else [])]
+        words = [*packages, *(f"{p.name}={p.version}" for p in beyond), *(self._essential() if essential else [])]
         done = self._apt("apt-get", "-qq", "--print-uris", "--no-install-recommends", "install", "--", *words)
         if done.rc != 0:
             raise BadInput(
@@ -171,6 +171,11 @@ class Archive:
             )
         return files
 
+    def _essential(self) -> list[str]:
+        """The pattern of Essential packages. A root that is born merged has no use for the tool that merges one."""
+        merged = "usr-is-merged"
+        return ["?essential", *([merged] if self.available_versions(merged) else [])]
+
     @property
     def _stamp(self) -> Path:
         return self.folder / "updated"
@@ -221,6 +226,11 @@ class Archive:
             *([f'#include "{host_main}";'] if host_main.is_file() else []),
             *(f"#clear {tree};" for tree in ("APT", "DPkg", "Apt", "Unattended-Upgrade", "Dir::Cache")),
             f'Dir::Cache "{here}/cache";',
+            'Dir::Cache::archives "archives/";',
+            'Dir::Cache::pkgcache "pkgcache.bin";',
+            'Dir::Cache::srcpkgcache "srcpkgcache.bin";',
+            # apt calls itself essential; an image that installs nothing later does without it.
+            'pkgCacheGen::ForceEssential ",";',
             f'APT::Architecture "{ARCHITECTURE}";',
             f'APT::Architectures {{ "{ARCHITECTURE}"; }};',
             'APT::Install-Recommends "false";',
@@ -228,6 +238,7 @@ class Archive:
             # The sandbox user cannot enter a project below somebody's home.
             'APT::Sandbox::User "root";',
             'Acquire::Languages "none";',
+            'Acquire::GzipIndexes "false";',
             'Acquire::ForceHash "SHA256";',
             'Acquire::Retries "5";',
             "#clear Acquire::IndexTargets::deb::DEP-11;",
@@ -276,6 +287,8 @@ class Archive:
         addresses = [*self.mirrors.main, *self.mirrors.security, *_proxies()]
         hosts = {urlsplit(address).hostname for address in addresses}
         text = re.sub(r"\b[a-z0-9+]+://\S*?(?=/(?:dists|pool)/|[\s'\"]|$)", "<mirror>", text)
+        for address in addresses:
+            text = text.replace(address, "<mirror>")
         for host in sorted(filter(None, hosts), key=len, reverse=True):
             text = text.replace(host, "<host>")
         return "\n".join(text.splitlines()[-proc.TAIL_LINES :])
