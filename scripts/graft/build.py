@@ -48,6 +48,7 @@ class BuildCommand:
     target: str
     epoch: int
     iidfile: Path
+    jobs: Path | None = None
     no_cache: bool = False
 
     @property
@@ -58,6 +59,8 @@ class BuildCommand:
         words += ["--build-arg", f"SOURCE_DATE_EPOCH={self.epoch}", "--iidfile", str(self.iidfile)]
         for name, folder in self.contexts.items():
             words += ["--build-context", f"{name}={folder}"]
+        if self.jobs is not None:
+            words += ["--secret", f"id=graft-jobs,src={self.jobs}"]
         if self.no_cache:
             words.append("--no-cache")
         return (*words, str(self.main_context))
@@ -65,11 +68,16 @@ class BuildCommand:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the contexts are made from, beside the store: the base's files and the patched files' originals."""
+    """What the contexts are made from, beside the store.
+
+    pristine: component -> file below site-packages -> original bytes of every file that a patch touches.
+    patches:  component -> file name -> bytes of what apply-patches.sh reads.
+    """
 
     rootfs: Path
     builder_debs: Sequence[Path]
     pristine: Mapping[str, Mapping[str, bytes]]
+    patches: Mapping[str, Mapping[str, bytes]]
 
 
 def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store, inputs: Inputs) -> Path:
@@ -86,6 +94,8 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
         _layer(fresh, layer, store)
     if plan.builds:
         _layer(fresh, plan.build_wheels, store)
+        for name in ("__init__.py", "fatbin.py"):
+            _copy(paths.smoke / "lib" / name, fresh / "fatbin" / name)
     for build in plan.builds:
         _link(store.path(build.source), fresh / f"source-{build.name}" / build.source.file)
     for deb in inputs.builder_debs:
@@ -93,11 +103,17 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
     _tools(fresh, plan, store)
     for script in rendered.scripts:
         _copy(paths.scripts / script, fresh / "scripts" / script)
-    for component in dict.fromkeys(ref.partition("/")[0] for ref in plan.patch_refs):
-        _patches(paths, plan, component, fresh / f"patches-{component}")
+    for component, files in inputs.patches.items():
+        for name, data in files.items():
+            _bytes(fresh / f"patches-{component}" / name, data)
     _write(fresh / "Dockerfile", rendered.text)
     _metadata(paths, plan, rendered, fresh / "metadata")
     _smoke(paths, plan, inputs, fresh / "smoke-tests")
+    # Times of folders reach layers as well.
+    for path in [fresh, *fresh.rglob("*")]:
+        if path.is_dir():
+            path.chmod(0o755)
+            os.utime(path, (CHECKED_MTIME, CHECKED_MTIME))
     shutil.rmtree(folder, ignore_errors=True)
     fresh.rename(folder)
     return folder
@@ -113,17 +129,23 @@ def build_target(
     console: Console,
     log: Path,
     *,
+    jobs: int | None = None,
     no_cache: bool = False,
 ) -> str:
     """Build one target; returns the image id (`sha256:...`).
 
+    jobs: compiler processes at once; None leaves it to the cores and the free memory.
     Raises PatchMismatch when a patched tree is not the locked one, BuildFailed for everything else.
     """
     iidfile = folder / f"{target}.iid"
     iidfile.unlink(missing_ok=True)
     contexts = {name: folder / name for name in rendered.contexts}
+    jobs_file = None
+    if jobs is not None:
+        jobs_file = folder / "jobs"
+        jobs_file.write_text(str(jobs), encoding="utf-8")
     command = BuildCommand(
-        docker, folder / "Dockerfile", folder / "main", contexts, target, plan.lock.epoch, iidfile, no_cache
+        docker, folder / "Dockerfile", folder / "main", contexts, target, plan.lock.epoch, iidfile, jobs_file, no_cache
     )
     log.parent.mkdir(parents=True, exist_ok=True)
     done = proc.run(command.argv, env=env, log=log, on_line=_Steps(console), check=False, what=f"build of {target}")
@@ -201,13 +223,6 @@ def _tools(folder: Path, plan: Plan, store: Store) -> None:
     os.utime(target, (CHECKED_MTIME, CHECKED_MTIME))
 
 
-def _patches(paths: Paths, plan: Plan, component: str, target: Path) -> None:
-    names = [f"{pin.id}.patch" for pin in plan.lock.patches[component].patches]
-    for name in names:
-        _copy(paths.patches / component / name, target / name)
-    _write(target / "series", "".join(f"{name}\n" for name in names))
-
-
 def _metadata(paths: Paths, plan: Plan, rendered: Rendered, target: Path) -> None:
     """/usr/share/graft: with these files and the labels the image can be made again."""
     _write(target / "lock.yaml", lock_text(plain(plan.lock)))
@@ -229,10 +244,7 @@ def _smoke(paths: Paths, plan: Plan, inputs: Inputs, target: Path) -> None:
         _copy(paths.patches / fact["component"] / "tests" / Path(fact["test"]).name, target / fact["test"])
     for component, files in inputs.pristine.items():
         for path, data in files.items():
-            place = target / "pristine" / component / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
-            mark_checked(place)
+            _bytes(target / "pristine" / component / path, data)
 
 
 def _json(data: object) -> str:
@@ -251,6 +263,10 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def _write(target: Path, text: str) -> None:
+    _bytes(target, text.encode())
+
+
+def _bytes(target: Path, data: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
+    target.write_bytes(data)
     mark_checked(target)

@@ -101,7 +101,7 @@ class PatchedComponent(Model):
 
 
 class Lock(Model):
-    """The whole lock."""
+    """The whole lock. builder: names of the packages that the builder needs to compile components."""
 
     lock: int
     recipe: str
@@ -111,6 +111,7 @@ class Lock(Model):
     base: BasePin
     sources: dict[str, FilePin]
     packages: tuple[PackagePin, ...] = Field(min_length=1, strict=False)
+    builder: tuple[str, ...] = Field(strict=False)
     patches: dict[str, PatchedComponent]
     digest: Sha256
 
@@ -127,8 +128,8 @@ class Lock(Model):
         return tuple(p for p in self.packages if p.use == "image" and p.on(arch))
 
     def build_packages(self) -> tuple[PackagePin, ...]:
-        """The wheels that only the builder needs."""
-        return tuple(p for p in self.packages if p.use == "build")
+        """The wheels that the builder needs, whether the image holds them or not."""
+        return tuple(p for p in self.packages if p.use != "tool" and p.name in self.builder)
 
     def tool(self, name: str) -> PackagePin:
         """The wheel of a program that Graft runs inside a stage."""

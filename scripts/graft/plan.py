@@ -93,12 +93,20 @@ class Build:
 
 @dataclass(frozen=True)
 class Overlay:
-    """Patched files of a prebuilt wheel."""
+    """Patched files of a prebuilt wheel; `layer` is the layer that installs the wheel."""
 
     name: str
+    layer: str
     wheel: PackagePin
     patched: PatchedComponent
     keyed: Keyed
+
+    @property
+    def installed_files(self) -> tuple[str, ...]:
+        """What an overlay is made from, below site-packages: the touched files and the wheel's RECORD."""
+        name, version = self.wheel.file.split("-")[:2]
+        touched = {path for pin in self.patched.patches for path, file in pin.files.items() if file.before is not None}
+        return (f"{name}-{version}.dist-info/RECORD", *sorted(touched))
 
 
 @dataclass(frozen=True)
@@ -265,7 +273,8 @@ def plan(
     build_wheels = Layer("build", tuple(p for p in lock.build_packages() if p.name not in founded))
     toolchain = _toolchain(lock, foundation, build_wheels, arch)
     builds = tuple(_build(project, recipe, lock, name, sources, toolchain, arch) for name in _built(recipe, arch))
-    overlays = tuple(_overlay(lock, name, wheel, sources) for name, wheel in _overlaid(recipe, lock, arch))
+    layers = (*foundation, *libraries, *wheels)
+    overlays = tuple(_overlay(lock, name, wheel, layers, sources) for name, wheel in _overlaid(recipe, lock, arch))
     tag_free = {
         "lock": lock.digest,
         "recipe": digest_of([recipe.recipe, recipe.summary, arch.name]),
@@ -425,7 +434,7 @@ def _macro_files(sources: ImageSources) -> list[str]:
     return sorted(name for name in sources.templates if name.startswith("macros/"))
 
 
-def _overlay(lock: Lock, name: str, wheel: PackagePin, sources: ImageSources) -> Overlay:
+def _overlay(lock: Lock, name: str, wheel: PackagePin, layers: Sequence[Layer], sources: ImageSources) -> Overlay:
     patched = lock.patches[name]
     inputs = {
         "wheel": wheel.sha256,
@@ -436,7 +445,8 @@ def _overlay(lock: Lock, name: str, wheel: PackagePin, sources: ImageSources) ->
         ),
         "scripts": digest_of(dict(sources.scripts)),
     }
-    return Overlay(name, wheel, patched, Keyed(inputs))
+    layer = next(layer.name for layer in layers if wheel in layer.packages)
+    return Overlay(name, layer, wheel, patched, Keyed(inputs))
 
 
 def _built(recipe: Recipe, arch: Arch) -> list[str]:

@@ -61,7 +61,7 @@ def contexts_of(plan: Plan) -> tuple[str, ...]:
         contexts.append("builder-debs")
     contexts += [layer.context for layer in plan.layers]
     if plan.builds:
-        contexts.append(plan.build_wheels.context)
+        contexts += [plan.build_wheels.context, "fatbin"]
     for build in plan.builds:
         contexts.append(f"source-{build.name}")
         if build.patched:

@@ -35,9 +35,14 @@ LEGACY_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 @dataclass(frozen=True)
 class Resolved:
-    """The packages part of a lock. date: the newest upload among the files, so that it needs no clock."""
+    """The packages part of a lock.
+
+    builder: names of what the builder needs, image packages among them.
+    date:    the newest upload among the files, so that it needs no clock.
+    """
 
     packages: tuple[PackagePin, ...]
+    builder: tuple[str, ...]
     sources: dict[str, FilePin]
     date: str
     resolver: dict[str, str]
@@ -60,10 +65,11 @@ def resolve_packages(
         wanted = _requirements(project, recipe, recipe.components.values())
         versions = uv.versions(wanted, _constraints(recipe), _overrides(recipe), preferences=kept)
         arches = _arches_of(project, recipe, versions, uv)
-        build = _build_versions(project, recipe, versions, uv)
+        builder = _build_versions(project, recipe, versions, uv)
+        build = {name: version for name, version in builder.items() if name not in versions}
         tool = {"uv": uv.version()}
         files = uv.files({**build, **versions, **tool})
-    return _assemble(recipe, base, versions, build, tool, arches, files)
+    return _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)))
 
 
 def target_tags(base: Base) -> list[Tag]:
@@ -232,14 +238,14 @@ def _arches_of(
 
 
 def _build_versions(project: Project, recipe: Recipe, versions: Mapping[str, str], uv: _Uv) -> dict[str, str]:
-    """What only the builder needs, at versions that agree with the image's."""
+    """What the builder needs, at versions that agree with the image's."""
     kinds = sorted({c.build for c in recipe.components.values() if c.build})
     wanted = sorted({requirement for kind in kinds for requirement in project.builds[kind].requires})
     if not wanted:
         return {}
     pins = [f"{name}=={version}" for name, version in sorted(versions.items())]
     found = uv.versions(wanted, pins)
-    return {name: version for name, version in found.items() if name not in versions}
+    return found
 
 
 def _assemble(
@@ -250,6 +256,7 @@ def _assemble(
     tool: Mapping[str, str],
     arches: Mapping[str, tuple[str, ...] | None],
     files: Mapping[str, Mapping[str, Any]],
+    builder: tuple[str, ...],
 ) -> Resolved:
     from_source = {c.distribution: name for name, c in recipe.components.items() if c.sdist is not None}
     tags = target_tags(base)
@@ -268,7 +275,11 @@ def _assemble(
             packages.append(PackagePin(**_facts(name, files[name], wheel), use=use, arches=where))
     dates = [pin.uploaded for pin in [*packages, *sources.values()]]
     return Resolved(
-        tuple(packages), sources, max(dates), {"uv": tool["uv"], "python": base.python, "platform": base.platform}
+        tuple(packages),
+        builder,
+        sources,
+        max(dates),
+        {"uv": tool["uv"], "python": base.python, "platform": base.platform},
     )
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from graft.commands.session import Session, component_file, make_plan, ready_engine, remember, wanted
+from graft.commands.session import Session, component_file, make_plan, patchsets, ready_engine, remember, wanted
 from graft.errors import GateFailed
 from graft.plan import Plan, installed_path
 from graft.store import CHECKED_MTIME
@@ -80,6 +80,7 @@ def build(session: Session, planned: Plan, engine: Engine, *, no_cache: bool = F
                 target,
                 session.console,
                 log,
+                jobs=session.jobs,
                 no_cache=no_cache and target == "runtime",
             )
         ids.append(made)
@@ -184,14 +185,20 @@ def _inputs(session: Session, planned: Plan) -> Inputs:
         suite=planned.lock.base.suite,
     )
     pristine: dict[str, dict[str, bytes]] = {}
+    patches: dict[str, dict[str, bytes]] = {}
+    sets = patchsets(session, planned.recipe)
     for component, patched in planned.patched().items():
+        chosen = sets[component].select(planned.recipe.patches_of(component))
+        patching.check_files(component, patched, chosen)
+        patches[component] = patching.context_files(patched, chosen)
         file = store.path(component_file(planned.lock, planned.recipe, component))
-        touched = {path for pin in patched.patches for path in pin.files}
         kind = planned.recipe.components[component].build
+        touched = {path for pin in patched.patches for path in pin.files}
         places = {path: place for path in sorted(touched) if (place := installed_path(kind, path)) is not None}
-        read = patching.read_files(file, patched.target, sorted(places))
+        read = patching.read_files(file, patched.target, list(places))
         pristine[component] = {places[path]: data for path, data in read.items()}
-    return Inputs(rootfs, [store.path(pin) for pin in packages if pin.set == "builder"], pristine)
+    builder = [store.path(pin) for pin in packages if pin.set == "builder"]
+    return Inputs(rootfs, builder, pristine, patches)
 
 
 def _facts(planned: Plan, candidate: str) -> dict[str, Any]:

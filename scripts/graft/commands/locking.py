@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
-from graft import index, patching, resolve
+from graft import index, patching
 from graft.commands.session import Session, component_file, lock_inputs, patchsets, sources_of
 from graft.errors import GraftError, LockStale
 from graft.fetch import fetch
-from graft.lock import FORMAT, BasePin, FilePin, Lock, PackagePin, Part, PatchedComponent, load_lock, write_lock
+from graft.lock import FORMAT, BasePin, Lock, Part, PatchedComponent, load_lock, write_lock
 from graft.patchset import PatchSet
 from graft.plan import installed_path
 from graft.recipe import Recipe, load_recipe
+from graft.resolve import Resolved, resolve_packages
 
 
 def lock(session: Session, *, upgrade: bool = False, base_anew: bool = False, check: bool = False) -> None:
@@ -62,10 +64,10 @@ def _resolve(
     upgrade: bool,
 ) -> Lock:
     if old is not None and "packages" in keep:
-        packages, sources, date, resolver = old.packages, old.sources, old.date, old.resolver
+        found = Resolved(old.packages, old.builder, old.sources, old.date, old.resolver)
     else:
         with session.console.step("resolve the packages"):
-            found = resolve.resolve_packages(
+            found = resolve_packages(
                 session.project,
                 recipe,
                 index.discover(session.project.index),
@@ -73,32 +75,29 @@ def _resolve(
                 previous=old.packages if old is not None else (),
                 upgrade=upgrade,
             )
-        packages, sources, date, resolver = found.packages, found.sources, found.date, found.resolver
     base = old.base if old is not None and "base" in keep else _resolve_base(session, recipe)
-    made = _lock(recipe, inputs, date, resolver, base, sources, packages, {})
-    patches = old.patches if old is not None and "patches" in keep else _judge(session, recipe, sets, made)
-    return _lock(recipe, inputs, date, resolver, base, sources, packages, patches)
+    made = _lock(recipe, inputs, found, base, {})
+    patches = old.patches if old is not None and "patches" in keep else _judge(session, recipe, sets, made, old)
+    return _lock(recipe, inputs, found, base, patches)
 
 
 def _lock(
     recipe: Recipe,
     inputs: dict[Part, str],
-    date: str,
-    resolver: dict[str, str],
+    found: Resolved,
     base: BasePin,
-    sources: dict[str, FilePin],
-    packages: tuple[PackagePin, ...],
     patches: dict[str, PatchedComponent],
 ) -> Lock:
     data: dict[str, Any] = {
         "lock": FORMAT,
         "recipe": recipe.recipe,
         "inputs": inputs,
-        "date": date,
-        "resolver": resolver,
+        "date": found.date,
+        "resolver": found.resolver,
         "base": base,
-        "sources": sources,
-        "packages": packages,
+        "sources": found.sources,
+        "packages": found.packages,
+        "builder": found.builder,
         "patches": patches,
         "digest": "0" * 64,
     }
@@ -114,7 +113,9 @@ def _resolve_base(session: Session, recipe: Recipe) -> BasePin:
     return BasePin(name=recipe.base, suite=base.bootstrap.suite, packages=(*runtime, *builder))
 
 
-def _judge(session: Session, recipe: Recipe, sets: dict[str, PatchSet], made: Lock) -> dict[str, PatchedComponent]:
+def _judge(
+    session: Session, recipe: Recipe, sets: dict[str, PatchSet], made: Lock, old: Lock | None
+) -> dict[str, PatchedComponent]:
     """Every patch against its component's pristine files. Raises PatchMismatch."""
     sources = sources_of(session, recipe)
     files = {component: component_file(made, recipe, component) for component in sets}
@@ -122,13 +123,14 @@ def _judge(session: Session, recipe: Recipe, sets: dict[str, PatchSet], made: Lo
     judged: dict[str, PatchedComponent] = {}
     with session.console.step("judge the patches"):
         for component, found in sets.items():
-            kind = recipe.components[component].build
-            judged[component] = patching.lock_component(
-                found,
-                recipe.patches_of(component),
+            chosen = found.select(recipe.patches_of(component))
+            judged[component] = patching.lock_entry(
+                component,
                 session.store.path(files[component]),
+                chosen,
                 version=recipe.components[component].version,
-                installed=lambda path, kind=kind: installed_path(kind, path),  # type: ignore[misc]
+                installed_path=functools.partial(installed_path, recipe.components[component].build),
+                locked=old.patches.get(component) if old is not None else None,
             )
     return judged
 

@@ -15,7 +15,7 @@ from graft import proc
 from graft.apt import Archive, pockets_of
 from graft.engine.model import EngineConfig
 from graft.errors import EngineMissing
-from graft.net import file_sha256
+from graft.hashes import file_sha256
 from graft.paths import Paths
 
 OS_RELEASE = Path("/etc/os-release")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graft.patching.entry import check_files, context_files, lock_component, lock_entry, table
+from graft.patching.entry import check_files, context_files, lock_component, lock_entry, one_target, table
 from graft.patching.judge import judge
 from graft.patching.model import HunkVerdict, Malformed, ParsedPatch, PatchVerdict, SourceTree, Verdict
 from graft.patching.parse import parse
@@ -31,8 +31,10 @@ __all__ = [
     "judge",
     "lock_component",
     "lock_entry",
+    "one_target",
     "parse",
     "read_files",
+    "read_sdist_members",
     "read_wheel_members",
     "table",
     "touched_paths",

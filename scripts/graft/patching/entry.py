@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def lock_entry(
 ) -> PatchedComponent:
     """Apply all patches to the pristine source, or none; what the lock keeps of it.
 
-    source:         wheel: the touched files (`wheel_tree`); source: the unpacked folder, or the sdist itself.
+    source:         the wheel or its touched files (`wheel_tree`); for target source, the sdist or its folder.
     installed_path: where a file of the source lies below site-packages; None when it is not installed.
     locked:         the entry of the last lock, to find hunks that moved into another function.
     Raises BadInput for a patch that must not reach an engine, PatchMismatch with every verdict when one does not
@@ -67,9 +67,7 @@ def lock_component(
     patches = found.select(ids)
     target = one_target(found.component, patches)
     source = wheel_tree(file, touched_paths(patches)) if target == "wheel" else file
-    return lock_entry(
-        found.component, source, patches, version=version, installed_path=installed, locked=locked
-    )
+    return lock_entry(found.component, source, patches, version=version, installed_path=installed, locked=locked)
 
 
 def one_target(component: str, patches: Sequence[Patch]) -> Target:
@@ -165,7 +163,7 @@ def _parsed(patch: Patch) -> ParsedPatch | None:
 @contextmanager
 def _unpacked(source: Source) -> Iterator[Path | None]:
     """The folder of a source, unpacked when it is an archive; None for plain files."""
-    if not isinstance(source, Path):
+    if not isinstance(source, Path) or source.suffix == ".whl":
         yield None
     elif source.is_dir():
         yield source
@@ -181,8 +179,9 @@ def _tree(source: Source, folder: Path | None, parsed: Sequence[ParsedPatch | No
         tree = folder_tree(folder, paths)
     elif isinstance(source, SourceTree):
         tree = source
+    elif isinstance(source, Path):
+        tree = wheel_tree(source, paths)
     else:
-        assert not isinstance(source, Path)
         tree = SourceTree(dict(source))
     for path, content in tree.files.items():
         if len(content) > MAX_FILE:
