@@ -81,7 +81,7 @@ class Receipt(Model):
 
 @dataclass(frozen=True)
 class ReceiptFacts:
-    """What the caller knows of the run. look_inside: the command that opens a shell in an image, up to the image's id."""
+    """What the caller knows of the run. look_inside: the command that opens a shell, up to the image's id."""
 
     recipe: str
     arch: str
