@@ -244,7 +244,7 @@ def _build_versions(project: Project, recipe: Recipe, versions: Mapping[str, str
     if not wanted:
         return {}
     pins = [f"{name}=={version}" for name, version in sorted(versions.items())]
-    found = uv.versions(wanted, pins)
+    found = uv.versions(wanted, pins, _overrides(recipe))
     return found
 
 
