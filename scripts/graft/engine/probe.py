@@ -92,7 +92,7 @@ def system_engine(config_dir: Path, environ: Mapping[str, str] = os.environ) -> 
         raise Unsuitable("no docker client on PATH")
     user = Path(environ.get("DOCKER_CONFIG") or Path(environ.get("HOME", "/root")) / ".docker")
     context = _context(user, environ)
-    host = _context_host(Path(client), context) if context else environ.get("DOCKER_HOST") or DEFAULT_SOCKET
+    host = _context_host(Path(client), context, environ) if context else environ.get("DOCKER_HOST") or DEFAULT_SOCKET
     answer = _answer(Path(client), host, context, environ)
     if answer.api < MIN_API or not answer.buildkit:
         raise Unsuitable(f"the daemon at {host} is {answer.version}; BuildKit 0.13 comes with Docker 26")
@@ -137,9 +137,9 @@ def _user_config(user: Path) -> dict[str, Any]:
     return read if isinstance(read, dict) else {}
 
 
-def _context_host(client: Path, context: str) -> str:
+def _context_host(client: Path, context: str, environ: Mapping[str, str]) -> str:
     words = (client, "context", "inspect", context, "--format", "{{.Endpoints.docker.Host}}")
-    done = proc.run(words, timeout=CLIENT_SECONDS, error=EngineMissing, check=False)
+    done = proc.run(words, env=environ, timeout=CLIENT_SECONDS, error=EngineMissing, check=False)
     if done.rc != 0:
         raise Unsuitable(f"the docker context {context!r} cannot be read")
     return done.stdout.strip()
