@@ -1,7 +1,7 @@
 """patches/<component>/series.yaml: the order of a component's patches and a record of each.
 
 A patch on disk but not in the series, or in the series but not on disk, is an error: the folder, the series and
-the lock agree. See docs/patches.md.
+the lock agree.
 """
 
 from __future__ import annotations

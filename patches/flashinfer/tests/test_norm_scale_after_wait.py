@@ -36,7 +36,9 @@ using In = __nv_bfloat16;
 using Out = __nv_fp8_e4m3;
 """
 
-KERNELS = HEAD + r"""
+KERNELS = (
+    HEAD
+    + r"""
 #include "flashinfer/norm.cuh"
 template __global__ void flashinfer::norm::RMSNormQuantKernel<8, In, Out>(
     In* __restrict__, In* __restrict__, Out* __restrict__, const uint32_t, const uint32_t, const uint32_t, float,
@@ -45,11 +47,14 @@ template __global__ void flashinfer::norm::FusedAddRMSNormQuantKernel<8, In, Out
     In* __restrict__, In* __restrict__, In* __restrict__, Out* __restrict__, const uint32_t, const uint32_t,
     const uint32_t, const uint32_t, float, float*, float);
 """
+)
 
 # The kernels become device functions, so that a probe can read the scale before them: a load that the compiler may move
 # above the wait, or replace by an earlier value, would be merged with the probe's. (The nvcc of CUDA 13.0 orders any
 # volatile asm like this, with a clobber or without; the clobber is what makes it a promise of the language.)
-PROBES = HEAD + r"""
+PROBES = (
+    HEAD
+    + r"""
 #undef __global__
 #define __global__ __device__ __forceinline__
 #include "flashinfer/norm.cuh"
@@ -70,6 +75,7 @@ extern "C" __global__ void probe_FusedAddRMSNormQuantKernel(In* input, In* resid
   *seen = early;
 }
 """
+)
 
 
 def installed(package: str) -> Path:
@@ -87,11 +93,16 @@ def ptx_of(source: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         unit = Path(folder, "unit.cu")
         unit.write_text(source)
+        arch = os.environ.get("GRAFT_ARCH_NVCC", "sm_90a")
+        include = installed("flashinfer") / "data" / "include"
+        flags = ["-std=c++17", "-O3", "-ptx", f"-arch={arch}", f"-I{include}", "-o", unit.with_suffix(".ptx")]
         done = subprocess.run(
-            [toolkit / "bin" / "nvcc", "-std=c++17", "-O3", "-ptx", f"-arch={os.environ.get('GRAFT_ARCH_NVCC', 'sm_90a')}",
-             f"-I{installed('flashinfer') / 'data' / 'include'}", unit, "-o", unit.with_suffix(".ptx")],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [toolkit / "bin" / "nvcc", *flags, unit],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode != 0:
             raise RuntimeError(f"nvcc failed:\n{done.stderr[-4000:]}")
         return unit.with_suffix(".ptx").read_text()

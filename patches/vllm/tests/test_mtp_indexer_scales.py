@@ -135,9 +135,9 @@ def test_a_complete_pair_can_be_loaded_again() -> None:
 def test_a_checkpoint_without_an_mtp_layer_is_still_refused() -> None:
     for cls in MODELS:
         model = make_model(cls)
+        refused = ""
         try:
             model.load_weights([weight(2), scale(2)])
         except ValueError as error:
-            assert "layer 3" in str(error)
-        else:
-            raise AssertionError(f"{cls.__name__} accepted a checkpoint without layer 3")
+            refused = str(error)
+        assert "layer 3" in refused, f"{cls.__name__} accepted a checkpoint without layer 3"

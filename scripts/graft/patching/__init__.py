@@ -1,4 +1,4 @@
-"""The patch engine: safety, judgement, git, and the lock's entry. See docs/patches.md."""
+"""The patch engine: safety, judgement, git, and the lock's entry."""
 
 from __future__ import annotations
 

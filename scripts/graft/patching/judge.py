@@ -306,6 +306,8 @@ def _says_something(run: Sequence[bytes]) -> bool:
 
 def _nearest(hunk: Hunk, lines: Sequence[bytes]) -> str:
     """Which line of the pre-image is the first that does not stand where most of the others do."""
+    if len(find([line.rstrip(b"\r\n") for line in lines], [line.rstrip(b"\r\n") for line in hunk.before])) == 1:
+        return "only line ends differ: the patch and the file disagree about CRLF, or about a newline at the end"
     wanted, best, score = list(hunk.before), 0, 0
     for place in range(max(len(lines) - 1, 0)):
         same = sum(a == b for a, b in zip(wanted, lines[place : place + len(wanted)], strict=False))
@@ -322,12 +324,7 @@ def _nearest(hunk: Hunk, lines: Sequence[bytes]) -> str:
 
 
 def _shown(line: bytes) -> str:
-    text = line.decode("utf-8", "replace")
-    if text.endswith("\r\n"):
-        return f"{text[:-2].strip()[:60]!r} with a CRLF line end"
-    if not text.endswith("\n"):
-        return f"{text.strip()[:60]!r} without a newline" if text else "the end of the file"
-    return repr(text.strip()[:60])
+    return repr(line.decode("utf-8", "replace").rstrip("\r\n")[:60]) if line else "the end of the file"
 
 
 def _successor(tree: SourceTree, path: str) -> str:

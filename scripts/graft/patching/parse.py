@@ -75,8 +75,8 @@ def _skip_message(lines: _Lines) -> None:
     for i, line in enumerate(lines.lines[:first]):
         if line.startswith((b"--- ", b"+++ ", b"@@ ", b"Index: ")):
             raise Malformed(i + 1, "a diff stands in the message above the first `diff --git`; indent it")
-    _refuse_quoted_diff(lines, first)
     _refuse_second_mail(lines)
+    _refuse_quoted_diff(lines, first)
     lines.at = first
 
 

@@ -1,4 +1,4 @@
-"""What is refused before any engine sees a patch: paths, modes, kinds and sizes. See docs/patches.md."""
+"""What is refused before any engine sees a patch: paths, modes, kinds and sizes."""
 
 from __future__ import annotations
 

@@ -1,0 +1,328 @@
+"""Every verdict, and every known trap of applying patches, each as one row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from patchwork import diff, numbered, patch, text
+
+from graft.patching import SourceTree, Verdict, judge
+
+BASE = text(numbered(1, 30))
+EDIT = BASE.replace(b"line 15\n", b"line fifteen\n")
+PATCH = diff(BASE, EDIT)
+TWO_EDITS = EDIT.replace(b"line 25\n", b"line twentyfive\n")
+CRLF = BASE.replace(b"\n", b"\r\n")
+PYTHON = b"""import os
+
+
+class First:
+    def run(self):
+        one = 1
+        two = 2
+        three = 3
+        return one
+
+
+class Second:
+    def stop(self):
+        four = 4
+        return four
+"""
+PYTHON_PATCH = b"""diff --git a/demo/a.py b/demo/a.py
+--- a/demo/a.py
++++ b/demo/a.py
+@@ -5,5 +5,5 @@ class First:
+     def run(self):
+         one = 1
+-        two = 2
++        two = 22
+         three = 3
+         return one
+"""
+
+
+def moved(lines: int) -> bytes:
+    return text([f"new {i}\n" for i in range(lines)]) + BASE
+
+
+def with_mode(old: str, new: str, path: str = "demo/a.txt") -> bytes:
+    return f"diff --git a/{path} b/{path}\nold mode {old}\nnew mode {new}\n".encode()
+
+
+def rename(old: str, new: str) -> bytes:
+    title = f"diff --git a/{old} b/{new}\n"
+    return f"{title}similarity index 100%\nrename from {old}\nrename to {new}\n".encode()
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    data: bytes
+    verdict: Verdict
+    files: dict[str, bytes] = field(default_factory=lambda: {"demo/a.txt": BASE})
+    why: str = ""
+    executable: frozenset[str] = frozenset()
+
+
+FROM = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
+ANCHORED = diff(BASE, b"zero\n" + BASE)
+TAIL = diff(BASE, BASE + b"line 31\n")
+NO_NEWLINE = BASE.removesuffix(b"\n")
+QUOTED = (
+    diff(BASE, EDIT, "demo/X")
+    .replace(b"a/demo/X", b'"a/demo/\\303\\251.txt"')
+    .replace(b"b/demo/X", b'"b/demo/\\303\\251.txt"')
+)
+REPEATED = text("start\n", ["same\n"] * 9, "end\n")
+INSERT = diff(BASE, BASE.replace(b"line 15\n", b"line 15\nonly_here = 1\n"))
+INSERTED = BASE.replace(b"line 15\n", b"line 15\nonly_here = 1\n")
+
+BINARY = (
+    b"diff --git a/demo/a.txt b/demo/a.txt\nindex 0000000..1111111 100644\nGIT binary patch\nliteral 1\nIcmZQzKmY*\n\n"
+)
+
+CASES = [
+    # How a hunk can be placed.
+    Case("its own base", PATCH, Verdict.EXACT),
+    Case("lines added above", PATCH, Verdict.OFFSET, {"demo/a.txt": moved(7)}),
+    Case("lines removed above", PATCH, Verdict.OFFSET, {"demo/a.txt": text(numbered(5, 30))}),
+    Case("block stands twice", PATCH, Verdict.AMBIGUOUS, {"demo/a.txt": BASE + BASE}, "2 places: lines 12, 42"),
+    Case(
+        "block stands twice, one of them at its line",
+        PATCH,
+        Verdict.AMBIGUOUS,
+        {"demo/a.txt": BASE + text(numbered(12, 18))},
+        "2 places",
+    ),
+    Case(
+        "context changed",
+        PATCH,
+        Verdict.CONFLICT,
+        {"demo/a.txt": BASE.replace(b"line 14\n", b"other\n")},
+        "line 14 differs: expected 'line 14', found 'other'",
+    ),
+    Case("nothing of it is there", PATCH, Verdict.CONFLICT, {"demo/a.txt": b"quite\nanother\nfile\n"}, "nowhere"),
+    Case("changed whitespace", PATCH, Verdict.CONFLICT, {"demo/a.txt": BASE.replace(b"line 14\n", b"line  14\n")}),
+    Case("file is gone", PATCH, Verdict.GONE, {"demo/sub/a.txt": BASE}, "likely successor is demo/sub/a.txt"),
+    Case("file is gone without a trace", PATCH, Verdict.GONE, {"demo/zzz.bin": b"x"}, "no such file"),
+    Case(
+        "one hunk of two placed",
+        diff(BASE, TWO_EDITS),
+        Verdict.CONFLICT,
+        {"demo/a.txt": BASE.replace(b"line 25\n", b"x\n")},
+    ),
+    Case(
+        "two hunks swapped",
+        diff(BASE, TWO_EDITS),
+        Verdict.RELOCATED,
+        {"demo/a.txt": text(numbered(20, 30), numbered(1, 19))},
+        "",
+    ),
+    Case(
+        "moved into another class",
+        PYTHON_PATCH,
+        Verdict.RELOCATED,
+        {"demo/a.py": PYTHON.replace(b"class First", b"class Other")},
+        "made for `class First:`",
+    ),
+    Case("same class further down", PYTHON_PATCH, Verdict.OFFSET, {"demo/a.py": b"import re\n" + PYTHON}),
+    Case(
+        "class is gone",
+        PYTHON_PATCH,
+        Verdict.GONE,
+        {"demo/a.py": PYTHON.replace(b"class First", b"class Firsts").replace(b"two = 2", b"two = two()")},
+        "First is no longer defined in the file; its likely successor is Firsts",
+    ),
+    Case(
+        "declaration of a C file changed",
+        PYTHON_PATCH.replace(b"a.py", b"a.cuh").replace(b"class First:", b"void f()"),
+        Verdict.RELOCATED,
+        {"demo/a.cuh": PYTHON},
+    ),
+    # What upstream has.
+    Case("upstream has it", PATCH, Verdict.MERGED, {"demo/a.txt": EDIT}),
+    Case("upstream has it, further down", PATCH, Verdict.MERGED, {"demo/a.txt": b"new\n" + EDIT}),
+    Case("upstream has one hunk of two", diff(BASE, TWO_EDITS), Verdict.PARTIAL, {"demo/a.txt": EDIT}),
+    Case("upstream has both", diff(BASE, TWO_EDITS), Verdict.MERGED, {"demo/a.txt": TWO_EDITS}),
+    Case("an inserted line is there", INSERT, Verdict.MERGED, {"demo/a.txt": INSERTED}),
+    Case(
+        "reverse applies, but the added line stands elsewhere too",
+        INSERT,
+        Verdict.CONFLICT,
+        {"demo/a.txt": INSERTED + b"only_here = 1\n"},
+    ),
+    Case(
+        "reverse applies, but the added lines say nothing",
+        diff(BASE, BASE.replace(b"line 15\n", b"line 15\n}\n")),
+        Verdict.CONFLICT,
+        {"demo/a.txt": BASE.replace(b"line 15\n", b"line 15\n}\n")},
+    ),
+    Case(
+        "repeated lines hide a second application",
+        diff(REPEATED, REPEATED.replace(b"start\n", b"start\nsame\n"), context=1),
+        Verdict.AMBIGUOUS,
+        {"demo/a.txt": REPEATED},
+        "second time",
+    ),
+    # Line ends.
+    Case("CRLF file, CRLF patch", diff(CRLF, CRLF.replace(b"line 15", b"x")), Verdict.EXACT, {"demo/a.txt": CRLF}),
+    Case("CRLF file, LF patch", PATCH, Verdict.CONFLICT, {"demo/a.txt": CRLF}),
+    Case("LF file, CRLF patch", diff(CRLF, CRLF.replace(b"line 15", b"x")), Verdict.CONFLICT, why="CRLF"),
+    Case("headers with CRLF", PATCH.replace(b"\n", b"\r\n"), Verdict.MALFORMED, why="CRLF line ends in its headers"),
+    Case(
+        "no newline at the end, kept",
+        diff(NO_NEWLINE, NO_NEWLINE.replace(b"line 29\n", b"x\n")),
+        Verdict.EXACT,
+        {"demo/a.txt": NO_NEWLINE},
+    ),
+    Case("no newline at the end, added", diff(NO_NEWLINE, BASE), Verdict.EXACT, {"demo/a.txt": NO_NEWLINE}),
+    Case(
+        "no newline in the patch, one in the file",
+        diff(NO_NEWLINE, NO_NEWLINE.replace(b"line 29\n", b"x\n")),
+        Verdict.CONFLICT,
+    ),
+    Case(
+        "empty context line without its blank",
+        diff(BASE.replace(b"line 14\n", b"\n"), EDIT.replace(b"line 14\n", b"\n")).replace(b"\n \n", b"\n\n"),
+        Verdict.EXACT,
+        {"demo/a.txt": BASE.replace(b"line 14\n", b"\n")},
+    ),
+    # Ends of the file.
+    Case("first line", ANCHORED, Verdict.EXACT),
+    Case("first line, others above it now", ANCHORED, Verdict.CONFLICT, {"demo/a.txt": moved(1)}, "first line"),
+    Case("last line", TAIL, Verdict.EXACT),
+    Case("last line, others below it now", TAIL, Verdict.CONFLICT, {"demo/a.txt": BASE + b"more\n"}, "last line"),
+    Case("whole file without context", diff(b"old\n", b"new\n"), Verdict.EXACT, {"demo/a.txt": b"old\n"}),
+    # Files that come, go and move.
+    Case("new file", diff(None, b"hello\n", "demo/n.py"), Verdict.EXACT),
+    Case("new file exists", diff(None, b"hello\n", "demo/n.py"), Verdict.CONFLICT, {"demo/n.py": b"other\n"}, "exists"),
+    Case(
+        "new file exists with its bytes", diff(None, b"hello\n", "demo/n.py"), Verdict.MERGED, {"demo/n.py": b"hello\n"}
+    ),
+    Case("deleted file", diff(BASE, None), Verdict.EXACT),
+    Case("deleted file is gone", diff(BASE, None), Verdict.GONE, {"demo/b.txt": BASE}),
+    Case("deleted file has grown", diff(BASE, None), Verdict.CONFLICT, {"demo/a.txt": BASE + b"more\n"}),
+    Case("mode only", with_mode("100644", "100755"), Verdict.EXACT),
+    Case("mode only, it is so", with_mode("100644", "100755"), Verdict.MERGED, executable=frozenset({"demo/a.txt"})),
+    Case("rename", rename("demo/a.txt", "demo/b.txt"), Verdict.EXACT),
+    Case(
+        "rename onto a file",
+        rename("demo/a.txt", "demo/b.txt"),
+        Verdict.CONFLICT,
+        {"demo/a.txt": BASE, "demo/b.txt": b"x"},
+    ),
+    Case("rename of nothing", rename("demo/a.txt", "demo/b.txt"), Verdict.GONE, {"demo/b.txt": BASE}),
+    Case("quoted UTF-8 path", QUOTED, Verdict.EXACT, {"demo/é.txt": BASE}),
+    Case(
+        "path with a space",
+        diff(BASE, EDIT, "demo/a b.txt").replace(b"a b.txt\n+++", b"a b.txt\t\n+++"),
+        Verdict.EXACT,
+        {"demo/a b.txt": BASE},
+    ),
+    Case("binary", BINARY, Verdict.CONFLICT, why="binary"),
+    # What is around the diff.
+    Case("message above", b"Fix it\n\nBecause.\n---\n" + PATCH, Verdict.EXACT),
+    Case("mail with a signature", FROM + b"Subject: x\n\n---\n" + PATCH + b"-- \n2.39.5\n\n", Verdict.EXACT),
+    Case(
+        "several mails",
+        FROM + b"---\n" + PATCH + b"-- \n2\n\n" + FROM + b"---\n" + PATCH,
+        Verdict.MALFORMED,
+        why="mails",
+    ),
+    Case("diff quoted in the message", PATCH + b"\n---\n" + PATCH, Verdict.MALFORMED, why="stands in the message"),
+    Case("hunk quoted in the message", b"As in\n@@ -1 +1 @@\n" + PATCH, Verdict.MALFORMED, why="stands in the message"),
+    Case("indented quote in the message", b"As in\n  @@ -1 +1 @@\n---\n" + PATCH, Verdict.EXACT),
+    Case("text below the hunk", PATCH + b"and some words\n", Verdict.MALFORMED, why="text after a hunk"),
+    # What is no patch.
+    Case("empty", b"", Verdict.MALFORMED, why="empty"),
+    Case("words", b"hello\n", Verdict.MALFORMED, why="no `diff --git`"),
+    Case("without diff --git", PATCH.partition(b"\n")[2], Verdict.MALFORMED, why="no `diff --git`"),
+    Case("truncated", PATCH[:-20], Verdict.MALFORMED),
+    Case("truncated at a line", PATCH.rpartition(b" line 18\n")[0], Verdict.MALFORMED, why="in the middle of a hunk"),
+    Case("wrong counts", PATCH.replace(b"@@ -12,7", b"@@ -12,6"), Verdict.MALFORMED),
+    Case("counts too large", PATCH.replace(b"-12,7 +12,7", b"-12,8 +12,8"), Verdict.MALFORMED),
+    Case("no context", diff(BASE, EDIT, context=0), Verdict.MALFORMED, why="no context"),
+    Case("insertion without context", diff(BASE, INSERTED, context=0), Verdict.MALFORMED, why="no context"),
+    Case(
+        "without prefixes", PATCH.replace(b"a/demo", b"demo").replace(b"b/demo", b"demo"), Verdict.MALFORMED, why="-p1"
+    ),
+    Case(
+        "one level too many",
+        diff(BASE, EDIT, "lib/demo/a.txt"),
+        Verdict.GONE,
+        why="path level wrong? There is demo/a.txt",
+    ),
+    Case(
+        "names disagree", PATCH.replace(b"+++ b/demo/a.txt", b"+++ b/demo/b.txt"), Verdict.MALFORMED, why="do not agree"
+    ),
+    Case("file twice", PATCH + PATCH, Verdict.MALFORMED, why="twice"),
+    Case("copy", b"diff --git a/x b/y\ncopy from x\ncopy to y\n", Verdict.MALFORMED, why="copies"),
+    Case("changes nothing", b"diff --git a/x b/x\n", Verdict.MALFORMED, why="changes nothing"),
+    Case(
+        "path is not UTF-8", diff(BASE, EDIT, "demo/X").replace(b"demo/X", b"demo/\xff"), Verdict.MALFORMED, why="UTF-8"
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case(case: Case) -> None:
+    verdict = judge(SourceTree(case.files, case.executable), [patch(case.data)])[0]
+    said = " | ".join([verdict.detail, *(hunk.detail for hunk in verdict.hunks)])
+    assert verdict.verdict is case.verdict, said
+    assert case.why in said
+    assert bool(verdict.result) == verdict.verdict.is_applicable
+
+
+def test_verdicts_are_the_documented_ones() -> None:
+    words = "exact offset ambiguous relocated merge-clean conflict merged partial gone unused malformed"
+    assert {v.value for v in Verdict} == set(words.split())
+
+
+def test_every_hunk_is_reported_with_its_place() -> None:
+    verdict = judge({"demo/a.txt": moved(4)}, [patch(diff(BASE, TWO_EDITS))])[0]
+    assert [(h.number, h.line, h.offset, h.verdict) for h in verdict.hunks] == [
+        (1, 16, 4, Verdict.OFFSET),
+        (2, 26, 4, Verdict.OFFSET),
+    ]
+    assert verdict.result == {"demo/a.txt": moved(4)[: -len(BASE)] + TWO_EDITS}
+
+
+def test_a_patch_is_judged_on_what_the_ones_before_it_leave() -> None:
+    second = patch(diff(EDIT, TWO_EDITS), "second")
+    assert [v.verdict for v in judge({"demo/a.txt": BASE}, [patch(PATCH), second])] == [Verdict.EXACT] * 2
+    third = patch(diff(EDIT, EDIT.replace(b"fifteen", b"15th")), "third")
+    assert judge({"demo/a.txt": BASE}, [third])[0].verdict is Verdict.CONFLICT
+    assert judge({"demo/a.txt": BASE}, [patch(PATCH), third])[1].verdict is Verdict.EXACT
+
+
+def test_the_symbol_around_a_hunk_and_its_fingerprint() -> None:
+    def hunk(content: bytes):  # type: ignore[no-untyped-def]
+        return judge({"demo/a.py": content}, [patch(PYTHON_PATCH)])[0].hunks[0]
+
+    here = hunk(PYTHON)
+    assert here.symbol == "First.run"
+    assert hunk(PYTHON.replace(b"class First:", b"# new\nclass First:  # words")).fingerprint == here.fingerprint
+    assert hunk(PYTHON.replace(b"def run(self)", b"def run(self, x)")).verdict is Verdict.CONFLICT
+    wider = PYTHON.replace(b"        return one\n", b"        return one\n        print()\n")
+    assert hunk(wider).verdict is Verdict.EXACT
+    assert hunk(wider).fingerprint != here.fingerprint
+
+
+def test_a_hunk_that_moved_into_another_method_is_found_with_the_lock() -> None:
+    inner = b"    def before(self):\n        pass\n\n"
+    source = PYTHON.replace(b"    def run", inner + b"    def run")
+    data = PYTHON_PATCH.replace(b"     def run(self):\n", b"").replace(b"@@ -5,5 +5,5 @@", b"@@ -6,4 +6,4 @@")
+    assert judge({"demo/a.py": source}, [patch(data)])[0].verdict is Verdict.OFFSET
+    assert judge({"demo/a.py": source}, [patch(data)], {"fix": ["demo/a.py::First.run"]})[0].verdict is Verdict.OFFSET
+    other = source.replace(b"def run", b"def walk")
+    moved_to = judge({"demo/a.py": other}, [patch(data)], {"fix": ["demo/a.py::First.run"]})[0]
+    assert moved_to.verdict is Verdict.RELOCATED
+    assert "First.run" in moved_to.hunks[0].detail
+
+
+def test_nothing_is_changed_by_judging() -> None:
+    files = {"demo/a.txt": BASE}
+    judge(files, [patch(PATCH)])
+    assert files == {"demo/a.txt": BASE}
