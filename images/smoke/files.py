@@ -129,14 +129,30 @@ def find_double_owners(record: Record) -> Iterator[Finding]:
 
 
 def find_unrecorded(site: Path, record: Record) -> Iterator[Finding]:
-    """Files and links that no RECORD knows; cached bytecode of a recorded source is Python's own business."""
+    """Files that no RECORD knows, and links that lead to such a file or out of site-packages.
+
+    A link to a recorded file adds no bytes (the link names of the CUDA toolkit are such), and cached bytecode of a
+    recorded source is Python's own business.
+    """
     for folder, subfolders, files in os.walk(site):
         at = Path(folder)
         links = [name for name in subfolders if (at / name).is_symlink()]
         for name in [*files, *links]:
             file = (at / name).relative_to(site)
-            if str(file) not in record.entries and source_of(file) not in record.entries:
+            if str(file) in record.entries or source_of(file) in record.entries:
+                continue
+            if not (at / name).is_symlink():
                 yield Finding("unrecorded", str(file), (), "no distribution records it")
+            elif not leads_to_recorded(at / name, site, record):
+                yield Finding("unrecorded", str(file), (), f"a link to {(at / name).readlink()}, which nobody records")
+
+
+def leads_to_recorded(link: Path, site: Path, record: Record) -> bool:
+    """Whether a link ends at a recorded file, or at a folder of site-packages, whose files are looked at there."""
+    target = link.resolve()
+    if not target.is_relative_to(site.resolve()):
+        return False
+    return target.is_dir() or str(target.relative_to(site.resolve())) in record.entries
 
 
 def source_of(file: Path) -> str | None:

@@ -71,9 +71,17 @@ def test_a_file_that_nobody_records_is_red(site: Site, path: str) -> None:
     assert red(site) == {"unrecorded", f"unrecorded:{path}"}
 
 
-def test_a_link_that_nobody_records_is_red(site: Site) -> None:
+@pytest.mark.parametrize("target", ["/etc/hostname", "../bin", "gone", "stray"])
+def test_a_link_to_what_nobody_records_is_red(site: Site, target: str) -> None:
+    site.write("stray", "")
+    (site.path / "link").symlink_to(target)
+    assert {"unrecorded", "unrecorded:link"} <= red(site)
+
+
+def test_a_link_to_recorded_files_is_green(site: Site) -> None:
     (site.path / "one64").symlink_to("one")
-    assert red(site) == {"unrecorded", "unrecorded:one64"}
+    (site.path / "one" / "link.bin").symlink_to("data.bin")
+    assert not red(site)
 
 
 def test_a_distribution_without_a_record_is_red(site: Site) -> None:
