@@ -23,6 +23,7 @@ import json
 import os
 import platform
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -152,8 +153,9 @@ def build_modules(tree: Path, out: Path, version: str, names: Sequence[str]) -> 
     compile_all([Path(ninja) for _, ninja, _ in found.values()], toolkit, env)
     for name, library in sorted(libraries.items()):
         entries = fatbin.read(library)
-        if fatbin.verdict(entries, arch) != "covered" or (others := fatbin.foreign(entries, arch)):
-            raise BuildError(f"module {name} must hold code for {arch} and no other, and holds {others or 'none'}")
+        if fatbin.verdict(entries, arch) != "covered" or fatbin.foreign(entries, arch):
+            held = ", ".join(sorted({entry.arch for entry in entries})) or "none"
+            raise BuildError(f"module {name} must hold code for {arch} and no other, and holds {held}")
     wheel = pack(libraries, out, version, arch + match[3])
     prove_modules(tree, wheel, names, toolkit, env)
     return wheel
@@ -181,7 +183,9 @@ def compile_all(ninja_files: Sequence[Path], toolkit: Path, env: Mapping[str, st
     jobs = int(os.environ.get("GRAFT_JOBS") or possible_jobs())
     started = time.monotonic()
     run(["ninja", "-C", str(WORK), "-f", str(top), "-j", str(jobs)], env, quiet=False)
-    print(f"compiled in {time.monotonic() - started:.0f} s with {jobs} jobs:", file=sys.stderr)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    seconds = time.monotonic() - started
+    print(f"compiled in {seconds:.0f} s with {jobs} jobs, the largest process {peak:.1f} GiB:", file=sys.stderr)
     for line in sorted((WORK / ".ninja_log").read_text().splitlines()[1:]):
         start, end, _, output, _ = line.split("\t")
         print(f"  {(int(end) - int(start)) / 1000:6.1f} s  {Path(output).name}", file=sys.stderr)
