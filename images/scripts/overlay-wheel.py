@@ -3,8 +3,8 @@
     python3 overlay-wheel.py --wheel FILE --site FOLDER --patches FOLDER --pristine TREE --result TREE --out FOLDER
 
 --wheel:   the locked wheel; the touched files are taken from it, never from a tree that may be patched already.
---site:    site-packages in which that wheel is installed, read-only. Installers rewrite RECORD (INSTALLER, REQUESTED,
-           scripts in bin), so the overlay continues the installed one.
+--site:    site-packages in which that wheel is installed, or the touched files and RECORD out of it. Installers rewrite
+           RECORD (INSTALLER, REQUESTED, scripts in bin), so the overlay continues the installed one.
 --patches: as for apply-patches.sh, which lies beside this file and applies them; `touched` names the files.
 --out:     becomes a layer on top of site-packages.
 
@@ -134,14 +134,17 @@ def check_installed(
         if path not in pristine:
             if (site / path).exists():
                 raise Mismatch(f"{path} is new in the patch, but exists in {site}")
-        elif (site / path).read_bytes() != pristine[path]:
+        elif not (site / path).is_file() or (site / path).read_bytes() != pristine[path]:
             raise Mismatch(f"{site / path} is not the wheel's file")
         elif recorded.get(path) != [digest(pristine[path])]:
             raise Mismatch(f"RECORD does not list {path} once with the hash of the wheel's file")
         refuse_twin(path, (f"{path.rpartition('/')[0]}/{p.name}" for p in (site / path).parent.glob("*")))
-        module = PurePosixPath(path).stem
-        for cached in (site / path).parent.glob(f"__pycache__/{module}.*.pyc"):
-            raise Mismatch(f"{cached} would be used although the source changes; install without bytecode")
+        place = PurePosixPath(path)
+        cached = f"{place.parent}/__pycache__/{place.stem}."
+        on_disk = [p.relative_to(site).as_posix() for p in (site / path).parent.glob("__pycache__/*.pyc")]
+        for found in (*recorded, *on_disk):
+            if found.startswith(cached) and found.endswith(".pyc"):
+                raise Mismatch(f"{found} would be used although the source changes; install without bytecode")
 
 
 def apply_patches(given: argparse.Namespace, work: Path) -> None:

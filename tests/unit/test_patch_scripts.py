@@ -239,6 +239,8 @@ def test_the_overlay_holds_the_patched_files_and_the_record(overlaid: Overlaid) 
 def test_an_installed_file_that_is_not_the_wheel_s(overlaid: Overlaid) -> None:
     (overlaid.site / "demo/a.py").write_bytes(EDIT)
     overlaid.refused("is not the wheel's file")
+    (overlaid.site / "demo/a.py").unlink()
+    overlaid.refused("is not the wheel's file")
 
 
 def test_a_record_that_does_not_fit(overlaid: Overlaid) -> None:
@@ -257,6 +259,10 @@ def test_what_would_win_over_the_patched_file(overlaid: Overlaid) -> None:
     cached.write_bytes(b"")
     overlaid.refused("would be used although the source changes")
     cached.unlink()
+    before = overlaid.record.read_text()
+    overlaid.record.write_text(before + "demo/__pycache__/a.cpython-311.pyc,,\n")
+    overlaid.refused("would be used although the source changes")
+    overlaid.record.write_text(before)
     (overlaid.site / "demo/a.cpython-311-x86_64-linux-gnu.so").write_bytes(b"")
     overlaid.refused("compiled twin")
 

@@ -260,6 +260,7 @@ CASES = [
     Case("file twice", PATCH + PATCH, Verdict.MALFORMED, why="twice"),
     Case("copy", b"diff --git a/x b/y\ncopy from x\ncopy to y\n", Verdict.MALFORMED, why="copies"),
     Case("changes nothing", b"diff --git a/x b/x\n", Verdict.MALFORMED, why="changes nothing"),
+    Case("half an escape", QUOTED.replace(b"\\303\\251", b"\\8"), Verdict.MALFORMED, why="unknown escape"),
     Case(
         "path is not UTF-8", diff(BASE, EDIT, "demo/X").replace(b"demo/X", b"demo/\xff"), Verdict.MALFORMED, why="UTF-8"
     ),

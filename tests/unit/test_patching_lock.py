@@ -140,6 +140,13 @@ def test_mixed_targets_and_unsafe_patches_are_bad_input() -> None:
         lock_entry("demo", {"demo/a.py": BASE}, [patch(diff(None, EDIT, "other/x.py"))])
 
 
+def test_a_patch_that_is_not_meant_for_the_version() -> None:
+    one = patch(FIRST.data, "first", when={"version": "<2"})
+    assert lock_entry("demo", {"demo/a.py": BASE}, [one], version="1.9")
+    with pytest.raises(BadInput, match=r"demo/first is meant for demo <2, not for 2\.0"):
+        lock_entry("demo", {"demo/a.py": BASE}, [one], version="2.0")
+
+
 def test_new_deleted_renamed_files_and_modes() -> None:
     rename = b"diff --git a/demo/a.py b/demo/c.py\nsimilarity index 100%\nrename from demo/a.py\nrename to demo/c.py\n"
     mode = b"diff --git a/demo/x.sh b/demo/x.sh\nold mode 100644\nnew mode 100755\n"

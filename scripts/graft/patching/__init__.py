@@ -10,6 +10,7 @@ from graft.patching.safety import check_safety
 from graft.patching.sources import (
     folder_tree,
     read_files,
+    read_sdist_members,
     read_wheel_members,
     touched_paths,
     unpack_sdist,

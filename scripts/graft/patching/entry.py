@@ -39,6 +39,7 @@ def lock_entry(
     apply, or when git's result is not the one that was judged.
     """
     target = one_target(component, patches)
+    check_when(component, version, patches)
     for patch in patches:
         check_safety(patch.data, patch.record, where=str(patch.path))
     parsed = [_parsed(patch) for patch in patches]
@@ -77,6 +78,17 @@ def one_target(component: str, patches: Sequence[Patch]) -> Target:
         found = ", ".join(f"{patch.id}: {patch.record.target}" for patch in patches) or "no patch"
         raise BadInput(f"the patches of {component} need one target, found {found}", where=f"patches/{component}")
     return targets.pop()
+
+
+def check_when(component: str, version: str, patches: Sequence[Patch]) -> None:
+    """Raises BadInput for a patch that its record does not mean for this version; no version, no check."""
+    for patch in patches:
+        if version and not patch.record.when.holds(version):
+            raise BadInput(
+                f"{component}/{patch.id} is meant for {component} {patch.record.when.version}, not for {version}",
+                where=str(patch.path.parent / "series.yaml"),
+                cure=f"its end is: {patch.record.until}. Take it out of the recipe, or widen `when` and run make lock",
+            )
 
 
 def refuse(component: str, version: str, patches: Sequence[Patch], verdicts: Sequence[PatchVerdict]) -> None:

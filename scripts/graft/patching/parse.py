@@ -6,30 +6,29 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from graft.patching.lines import Lines, decoded, unquote
+from graft.patching.message import HUNK, count, skip_message, skip_signature
 from graft.patching.model import FileDiff, Hunk, Malformed, ParsedPatch
 
-HUNK = re.compile(rb"^@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: (.*)|)$")
 INDEX = re.compile(rb"^index ([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: ([0-7]{6}))?$")
-MAIL = re.compile(rb"^From [0-9a-f]{40} ")
 MODES = {
     b"old mode ": ("old_mode",),
     b"new mode ": ("new_mode",),
     b"new file mode ": ("new_mode", "is_new"),
     b"deleted file mode ": ("old_mode", "is_deleted"),
 }
-ESCAPES = {b"a": 7, b"b": 8, b"t": 9, b"n": 10, b"v": 11, b"f": 12, b"r": 13, b'"': 34, b"\\": 92}
 
 
 def parse(data: bytes) -> ParsedPatch:
     """The patch as data. Raises Malformed with the line and the reason."""
-    lines = _Lines(data)
-    _skip_message(lines)
+    lines = Lines(data)
+    skip_message(lines)
     files: list[FileDiff] = []
     while not lines.at_end:
         if lines.current.startswith(b"diff --git "):
             files.append(_file(lines))
             continue
-        _skip_signature(lines)
+        skip_signature(lines)
     seen: set[str] = set()
     for diff in files:
         for path in diff.paths:
@@ -37,92 +36,6 @@ def parse(data: bytes) -> ParsedPatch:
                 raise Malformed(diff.at_line, f"{path} is changed twice in one patch; make one section of the two")
             seen.add(path)
     return ParsedPatch(tuple(files))
-
-
-class _Lines:
-    """The patch's lines without line ends, and a cursor."""
-
-    def __init__(self, data: bytes) -> None:
-        if not data.strip():
-            raise Malformed(1, "the file is empty")
-        self.lines = data.split(b"\n")
-        self.complete = self.lines[-1] == b""
-        if self.complete:
-            self.lines.pop()
-        self.at = 0
-
-    @property
-    def at_end(self) -> bool:
-        return self.at >= len(self.lines)
-
-    @property
-    def current(self) -> bytes:
-        return self.lines[self.at]
-
-    @property
-    def number(self) -> int:
-        return self.at + 1
-
-    def malformed(self, reason: str) -> Malformed:
-        return Malformed(self.number, reason)
-
-
-def _skip_message(lines: _Lines) -> None:
-    """Up to the first `diff --git`. What looks like a diff before the message's end is one that it quotes."""
-    first = next((i for i, line in enumerate(lines.lines) if line.startswith(b"diff --git ")), None)
-    if first is None:
-        raise Malformed(1, "there is no `diff --git` line in it; make the patch with `git diff`")
-    for i, line in enumerate(lines.lines[:first]):
-        if line.startswith((b"--- ", b"+++ ", b"@@ ", b"Index: ")):
-            raise Malformed(i + 1, "a diff stands in the message above the first `diff --git`; indent it")
-    _refuse_second_mail(lines)
-    _refuse_quoted_diff(lines, first)
-    lines.at = first
-
-
-def _refuse_quoted_diff(lines: _Lines, first: int) -> None:
-    """A message ends at a line `---`. One that stands below a diff shows that the diff belongs to the message."""
-    counting = _HunkCounter()
-    for i, line in enumerate(lines.lines[first:], first):
-        if not counting.is_inside(line) and line == b"---":
-            raise Malformed(first + 1, f"a diff stands in the message, which ends in line {i + 1}; indent it")
-
-
-def _refuse_second_mail(lines: _Lines) -> None:
-    counting = _HunkCounter()
-    mails = [i for i, line in enumerate(lines.lines) if not counting.is_inside(line) and MAIL.match(line)]
-    if len(mails) > 1:
-        raise Malformed(mails[1] + 1, "several mails in one file; make one patch of each")
-
-
-class _HunkCounter:
-    """Tells whether a line belongs to a hunk, by the counts of the hunk's header."""
-
-    def __init__(self) -> None:
-        self.old = self.new = 0
-
-    def is_inside(self, line: bytes) -> bool:
-        if self.old > 0 or self.new > 0:
-            kind = line[:1]
-            self.old -= kind in (b" ", b"-", b"")
-            self.new -= kind in (b" ", b"+", b"")
-            return True
-        if header := HUNK.match(line):
-            self.old, self.new = _count(header[2]), _count(header[4])
-            return True
-        return False
-
-
-def _skip_signature(lines: _Lines) -> None:
-    """`-- ` and one line (git's version) at the very end of the file; blank lines anywhere between sections."""
-    if not lines.current.strip():
-        lines.at += 1
-        return
-    rest = [line for line in lines.lines[lines.at + 1 :] if line.strip()]
-    if lines.current == b"-- " and len(rest) <= 1:
-        lines.at = len(lines.lines)
-        return
-    raise lines.malformed("text after a hunk: its line counts are wrong, or something was added below it")
 
 
 @dataclass
@@ -142,7 +55,7 @@ class _Header:
     hunks: list[Hunk] = field(default_factory=list)
 
 
-def _file(lines: _Lines) -> FileDiff:
+def _file(lines: Lines) -> FileDiff:
     start, title = lines.number, lines.current
     if title.endswith(b"\r"):
         raise lines.malformed("the patch file has CRLF line ends in its headers; it was converted on its way")
@@ -157,7 +70,7 @@ def _file(lines: _Lines) -> FileDiff:
     return _checked(header, title, start)
 
 
-def _header_line(lines: _Lines, header: _Header) -> bool:
+def _header_line(lines: Lines, header: _Header) -> bool:
     """Reads one line of a file's header; False when it is not one."""
     line = lines.current
     for prefix, (attribute, *flags) in MODES.items():
@@ -187,18 +100,18 @@ def _header_line(lines: _Lines, header: _Header) -> bool:
     return True
 
 
-def _mode(lines: _Lines, text: bytes) -> str:
+def _mode(lines: Lines, text: bytes) -> str:
     if not re.fullmatch(rb"[0-7]{6}", text):
         raise lines.malformed(f"{text.decode(errors='replace')!r} is not a file mode")
     return text.decode()
 
 
-def _skip_binary(lines: _Lines) -> None:
+def _skip_binary(lines: Lines) -> None:
     while lines.at + 1 < len(lines.lines) and not lines.lines[lines.at + 1].startswith((b"diff --git ", b"-- ")):
         lines.at += 1
 
 
-def _names(lines: _Lines, header: _Header) -> None:
+def _names(lines: Lines, header: _Header) -> None:
     if lines.at + 1 >= len(lines.lines) or not lines.lines[lines.at + 1].startswith(b"+++ "):
         raise lines.malformed("`---` without `+++` in the next line")
     header.minus = _name(lines, lines.current.removeprefix(b"--- "), b"a/")
@@ -207,60 +120,29 @@ def _names(lines: _Lines, header: _Header) -> None:
     header.has_names = True
 
 
-def _name(lines: _Lines, text: bytes, prefix: bytes) -> str | None:
+def _name(lines: Lines, text: bytes, prefix: bytes) -> str | None:
     """The path of a `---` or `+++` line; None for /dev/null. git puts a tab behind a name with a space."""
     if text.endswith(b"\r"):
         raise lines.malformed("the patch file has CRLF line ends in its headers; it was converted on its way")
-    raw = _unquote(lines, text) if text.startswith(b'"') else text.partition(b"\t")[0]
+    raw = unquote(lines, text) if text.startswith(b'"') else text.partition(b"\t")[0]
     if raw == b"/dev/null":
         return None
     if not raw.startswith(prefix):
         raise lines.malformed(
             f"paths must begin with {prefix.decode()} (-p1); make the patch with `git diff` and its default prefixes"
         )
-    return _decoded(lines, raw.removeprefix(prefix))
+    return decoded(lines, raw.removeprefix(prefix))
 
 
-def _text(lines: _Lines, text: bytes) -> str:
-    return _decoded(lines, _unquote(lines, text) if text.startswith(b'"') else text)
+def _text(lines: Lines, text: bytes) -> str:
+    return decoded(lines, unquote(lines, text) if text.startswith(b'"') else text)
 
 
-def _decoded(lines: _Lines, raw: bytes) -> str:
-    try:
-        path = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise lines.malformed("a path is not UTF-8") from None
-    if not path:
-        raise lines.malformed("a path is empty")
-    return path
-
-
-def _unquote(lines: _Lines, text: bytes) -> bytes:
-    """A C-quoted name, as git writes those with special or non-ASCII characters."""
-    match = re.fullmatch(rb'"((?:[^"\\]|\\.)*)"', text)
-    if match is None:
-        raise lines.malformed("a quoted path does not end")
-
-    def value(escape: re.Match[bytes]) -> bytes:
-        body = escape[1]
-        if body.isdigit():
-            return bytes([int(body, 8) & 0xFF])
-        if body not in ESCAPES:
-            raise lines.malformed(f"unknown escape \\{body.decode(errors='replace')} in a path")
-        return bytes([ESCAPES[body]])
-
-    return re.sub(rb"\\([0-3][0-7]{2}|.)", value, match[1])
-
-
-def _count(text: bytes | None) -> int:
-    return 1 if text is None else int(text)
-
-
-def _hunk(lines: _Lines, header: _Header) -> Hunk:
+def _hunk(lines: Lines, header: _Header) -> Hunk:
     at, match = lines.number, HUNK.match(lines.current)
     if match is None:
         raise lines.malformed("not a hunk header such as `@@ -1,3 +1,4 @@`")
-    old_start, old_left, new_left = int(match[1]), _count(match[2]), _count(match[4])
+    old_start, old_left, new_left = int(match[1]), count(match[2]), count(match[4])
     body: list[tuple[bytes, bytes]] = []
     lines.at += 1
     while old_left > 0 or new_left > 0:
@@ -278,7 +160,7 @@ def _hunk(lines: _Lines, header: _Header) -> Hunk:
     return made
 
 
-def _body_line(lines: _Lines) -> tuple[bytes, bytes]:
+def _body_line(lines: Lines) -> tuple[bytes, bytes]:
     if lines.at_end:
         raise lines.malformed("the patch ends in the middle of a hunk")
     line = lines.current
@@ -386,7 +268,7 @@ def _title_paths(header: _Header, title: bytes, start: int) -> tuple[str, str]:
 
 def _title_pairs(title: bytes, start: int) -> list[tuple[str, str]]:
     """Every way to read `diff --git a/X b/Y`."""
-    at = _Lines(title + b"\n")
+    at = Lines(title + b"\n")
     at.at = start - 1
     rest = title.removeprefix(b"diff --git ")
     pairs: list[tuple[bytes, bytes]] = []
@@ -397,10 +279,10 @@ def _title_pairs(title: bytes, start: int) -> list[tuple[str, str]]:
             if side.startswith(b'"'):
                 if not re.fullmatch(rb'"(?:[^"\\]|\\.)*"', side):
                     break
-                side = _unquote(at, side)
+                side = unquote(at, side)
             if not side.startswith(prefix):
                 break
             sides.append(side.removeprefix(prefix))
         if len(sides) == 2:
             pairs.append((sides[0], sides[1]))
-    return [(_decoded(at, old), _decoded(at, new)) for old, new in pairs]
+    return [(decoded(at, old), decoded(at, new)) for old, new in pairs]
