@@ -24,7 +24,8 @@ from requests.adapters import HTTPAdapter
 from graft.errors import FetchFailed, Interrupted
 from graft.hashes import file_sha256
 
-CHUNK = 1 << 20
+#: Small, because what was read of a chunk is lost with a dropped connection, and a stop is looked for between two.
+CHUNK = 1 << 16
 TIMEOUT = (15.0, 60.0)
 ATTEMPTS = 6
 #: Worth another try (engine.md, "Registries"); every other 4xx is final.
@@ -148,10 +149,18 @@ def _fill(
     if parts.scheme == "file":
         _copy(Path(unquote(parts.path)), part, what, on_bytes, have)
         return
-    failures = 0
+    failures, restarts = 0, 0
     while have < expected.size:
         try:
             have = _append(client, url, part, have, expected, what, on_bytes, stop)
+        except _NoSuchRange:
+            # Once: our part was too long. Twice: the server's file ends before the locked size.
+            have, restarts = 0, restarts + 1
+            if restarts > 1:
+                raise FetchFailed(
+                    f"{what}: wrong bytes: the server's file is shorter than the locked {expected.size}",
+                    cure=WRONG_BYTES_CURE,
+                ) from None
         except (requests.RequestException, _Transient) as problem:
             got = part.stat().st_size if part.is_file() else 0
             failures = 0 if got > have else failures + 1
@@ -166,6 +175,10 @@ def _fill(
 
 class _Transient(Exception):
     """A status worth another try."""
+
+
+class _NoSuchRange(Exception):
+    """The server has nothing after what we hold."""
 
 
 def _append(
@@ -187,7 +200,7 @@ def _append(
         if response.status_code == 416 and have:
             part.unlink(missing_ok=True)
             on_bytes(-have)
-            return 0
+            raise _NoSuchRange
         _refuse(response, what)
         if have and response.status_code != 206:
             on_bytes(-have)
