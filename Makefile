@@ -21,8 +21,8 @@ image: $(STAMP) ## plan, fetch, build, gate, tag (ARCH=sm90 RECIPE=glm-dsa); pri
 plan: $(STAMP) ## what would be fetched and built, with keys; no network, no engine
 	@$(GRAFT) plan --why
 
-lock: $(STAMP) ## resolve what changed in the recipe and write its lock
-	@$(GRAFT) lock
+lock: $(STAMP) ## resolve what changed in the recipe and write its lock (NEW_BASE=1: the base's packages too)
+	@$(GRAFT) lock $(if $(NEW_BASE),--base)
 
 fetch: $(STAMP) ## download everything that the lock names
 	@$(GRAFT) fetch

@@ -49,6 +49,11 @@ DPKG_OPTIONS = (
     "path-exclude=/usr/lib/python3*/config-*/libpython*.a",
     "force-unsafe-io",
 )
+#: Mounts and processes end with the first of them, whatever ends it. mount(8) writes into /run: not the host's.
+_ALONE = (
+    *("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"),
+    *("sh", "-euc", 'mount --no-mtab -t tmpfs graft /run; exec "$@"', "graft-base"),
+)
 TIMEOUT_SECONDS = 1800.0
 
 
@@ -147,8 +152,7 @@ def _repository(folder: Path, pins: Sequence[DebPin], debs: Mapping[DebPin, Path
 def _bootstrap(paths: Paths, tools: Path, work: Path, pins: Sequence[DebPin], epoch: int, name: str) -> None:
     mode = "root" if os.geteuid() == 0 else "unshare"
     words: list[str | Path] = [
-        # Mounts and processes end with the first of them, whatever ends it.
-        *(["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"] if mode == "root" else []),
+        *(_ALONE if mode == "root" else ()),
         tools / "usr/bin/perl",
         tools / "usr/bin/mmdebstrap",
         f"--mode={mode}",

@@ -331,6 +331,20 @@ def test_a_locked_package_that_is_gone(tmp_path: Path, mirror: Path) -> None:
     assert "1.6, 1.5" in said.what
     assert "make lock" in (said.cure or "")
     assert "snapshot" in (said.cure or "")
+    shutil.rmtree(mirror)
+    old = archive._stamp.stat().st_mtime - 3600
+    os.utime(archive._stamp, (old, old))
+    assert "could not be asked" in archive.explain_missing(gone).what
+
+
+@needs_apt
+def test_what_the_archive_has_now_is_asked_anew(tmp_path: Path, mirror: Path) -> None:
+    archive = trusting(tmp_path, mirror)
+    assert archive.available_versions("liba") == ["1.6", "1.5"]
+    make_archive(mirror, "bookworm", [make_deb(mirror, "liba", "1.7")])
+    old = archive._stamp.stat().st_mtime - 3600
+    os.utime(archive._stamp, (old, old))
+    assert archive.explain_missing(pin(name="liba", version="1.6")).what.endswith("; it has 1.7")
     assert "no version of it" in archive.explain_missing(pin(name="absent")).what
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import shutil
 import socket
 import socketserver
 import subprocess
@@ -317,9 +318,12 @@ def test_other_packages_are_another_unpack(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> daemon.Layout:
+def layout(tmp_path: Path) -> Iterator[daemon.Layout]:
     (tmp_path / ".graft" / "engine").mkdir(parents=True)
-    return daemon.Layout(tmp_path / ".graft" / "engine")
+    found = daemon.Layout(tmp_path / ".graft" / "engine")
+    yield found
+    # Below /run when the folder of this test has a long path.
+    shutil.rmtree(found.run, ignore_errors=True)
 
 
 @pytest.fixture

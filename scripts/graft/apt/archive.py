@@ -29,7 +29,9 @@ from graft.yamlio import Model
 FRESH_SECONDS = 6 * 3600
 UPDATE_SECONDS = 900.0
 RESOLVE_SECONDS = 120.0
-RELOCK = "make lock"
+RELOCK = "make lock NEW_BASE=1"
+#: When a locked file is gone, lists older than this may still name it.
+SUSPECT_SECONDS = 300
 
 DebSet = Literal["runtime", "builder"]
 
@@ -145,8 +147,12 @@ class Archive:
 
     def explain_missing(self, pin: DebPin) -> GraftError:
         """Why a locked package cannot be had: what the archive has now, and the command that locks anew."""
-        now = self.available_versions(pin.name)
-        has = f"it has {', '.join(now)}" if now else "it has no version of it"
+        try:
+            self.update(SUSPECT_SECONDS)
+            now = self.available_versions(pin.name)
+            has = f"it has {', '.join(now)}" if now else "it has no version of it"
+        except FetchFailed:
+            has = "what it has could not be asked"
         snapshot = "" if self.snapshot else ", or name a snapshot archive in build.yaml (bases: bootstrap: snapshot)"
         return FetchFailed(
             f"Debian's mirror no longer serves {pin.name} {pin.version}, which is locked; {has}",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import http.client
 import shutil
+import time
 from collections.abc import Callable
 
 from filelock import FileLock
@@ -46,16 +47,16 @@ def find(paths: Paths) -> Engine | None:
     if daemon.running(layout) is None:
         return None
     try:
-        answer = probe.ask(layout.socket)
+        version = probe.version(layout.socket)
     except (OSError, http.client.HTTPException, ValueError):
         return None
     return Engine(
         kind="embedded",
         host=f"unix://{layout.socket}",
-        version=answer.version,
+        version=version,
         docker=layout.root / "usr/bin/docker",
         config_dir=paths.engine.resolve() / "config",
-        store=answer.store,
+        store=daemon.STORE,
     )
 
 
@@ -68,8 +69,8 @@ def stop(paths: Paths) -> bool:
 
 
 def _embedded(paths: Paths, config: EngineConfig, say: Say, because: str = "") -> Engine:
-    found = find(paths)
-    if found is not None and packages.is_unpacked(paths.engine, config):
+    found = _current(paths, config)
+    if found is not None:
         return found
     try:
         packages.require_host()
@@ -80,17 +81,46 @@ def _embedded(paths: Paths, config: EngineConfig, say: Say, because: str = "") -
     paths.engine.mkdir(parents=True, exist_ok=True)
     with FileLock(paths.engine / "lock"):
         # Somebody else may have started it while we waited.
-        found = find(paths)
-        if found is not None and packages.is_unpacked(paths.engine, config):
+        found = _current(paths, config) or _busy(paths, config)
+        if found is not None:
             return found
         if because:
             say(f"engine: {because}; using the embedded one")
         return _start(paths, config, say)
 
 
+def _current(paths: Paths, config: EngineConfig) -> Engine | None:
+    """The running engine, when it is made of the packages that build.yaml asks for."""
+    return find(paths) if packages.is_unpacked(paths.engine, config) else None
+
+
+def _busy(paths: Paths, config: EngineConfig) -> Engine | None:
+    """An engine that runs and is slow to answer: it may serve somebody's build, so it is waited for, not ended.
+
+    None when there is none, or nobody can reach it (its project was moved). Raises EngineMissing.
+    """
+    layout = daemon.Layout(paths.engine)
+    end = time.monotonic() + daemon.START_SECONDS
+    while packages.is_unpacked(paths.engine, config) and daemon.running(layout) is not None:
+        found = find(paths)
+        if found is not None:
+            return found
+        if time.monotonic() > end:
+            if not layout.socket.exists():
+                return None
+            raise EngineMissing(
+                f"the embedded engine runs but has not answered for {daemon.START_SECONDS:.0f} s",
+                where=str(layout.log),
+                cure="make engine-stop, then run the same command again",
+            )
+        time.sleep(0.1)
+    return None
+
+
 def _start(paths: Paths, config: EngineConfig, say: Say) -> Engine:
     layout = daemon.Layout(paths.engine)
-    daemon.stop(layout)
+    if daemon.stop(layout):
+        say("engine: ended what was left of an earlier one, or of other packages")
     if not packages.is_unpacked(paths.engine, config):
         packages.unpack(paths, config, say)
     probe.write_client_config(

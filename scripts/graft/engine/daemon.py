@@ -20,10 +20,12 @@ from pathlib import Path
 
 from graft import proc
 from graft.engine import probe
-from graft.engine.model import EngineConfig
+from graft.engine.model import EngineConfig, Store
 from graft.errors import EngineMissing
 from graft.paths import Paths
 
+#: A candidate is ready in half the time and disk that the containerd store takes (docs/engine.md).
+STORE: Store = "classic"
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 #: sun_path holds 108 bytes with its end; below it fits `exec/containerd/containerd.sock.ttrpc`.
@@ -46,8 +48,8 @@ exec "$@"
 """
 
 #: containerd, docker and runc keep state in fixed places under /run. In our mount namespace those three are our
-#: own, and the rest of /run is the host's. (Without --no-mtab, mount creates /run/mount.) $1 an empty folder,
-#: then the command.
+#: own, and the rest of /run is the host's. (Without --no-mtab, mount creates /run/mount.) $1 an empty folder
+#: outside of /run, then the command.
 _OWN_RUN = """
 mount --no-mtab --rbind /run "$1"
 mount --no-mtab -t tmpfs -o mode=0755 graft /run
@@ -81,6 +83,11 @@ class Layout:
         """Sockets and pid file; elsewhere when the project's path is too long for a socket's address."""
         run = self.engine.resolve() / "run"
         return run if len(os.fsencode(run)) + LONGEST_BELOW <= MAX_SOCKET else Path("/run") / f"graft-{self.id}"
+
+    @property
+    def host_run(self) -> Path:
+        """Empty; where the daemon's mount namespace sees the host's /run for a moment."""
+        return self.engine.resolve() / "host-run"
 
     @property
     def socket(self) -> Path:
@@ -145,7 +152,7 @@ def start(paths: Paths, config: EngineConfig) -> None:
     """
     layout = Layout(paths.engine)
     sweep(layout)
-    for folder in (layout.run, layout.run / "host", layout.data):
+    for folder in (layout.run, layout.host_run, layout.data):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     settings = paths.engine / "daemon.json"
     settings.write_text(json.dumps(daemon_settings(layout, config), indent=1) + "\n")
@@ -154,7 +161,7 @@ def start(paths: Paths, config: EngineConfig) -> None:
     namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
     init = (layout.root / "usr/bin/tini-static", "--", layout.root / "usr/sbin/dockerd", "--config-file", settings)
     words: list[str | Path] = ["setsid", "--fork", "sh", "-euc", _DETACH, "graft-engine", layout.started, layout.log]
-    words += [*namespaces, "--", "sh", "-euc", _OWN_RUN, "graft-engine", layout.run / "host", *init]
+    words += [*namespaces, "--", "sh", "-euc", _OWN_RUN, "graft-engine", layout.host_run, *init]
     proc.run(words, env=_environment(layout), timeout=START_SECONDS, error=EngineMissing, what="starting dockerd")
     _wait_until_up(layout)
 
@@ -202,9 +209,8 @@ def daemon_settings(layout: Layout, config: EngineConfig) -> dict[str, object]:
         "ip-forward": False,
         "ip-masq": False,
         "userland-proxy": False,
-        # Classic store: a candidate is ready in half the time and disk of the containerd store (docs/engine.md).
         "storage-driver": "overlay2",
-        "features": {"containerd-snapshotter": False},
+        "features": {"containerd-snapshotter": STORE == "containerd"},
         # The tree /graft-<id> holds every container and RUN process; systemd is not asked, it may not be there.
         "exec-opts": ["native.cgroupdriver=cgroupfs"],
         "cgroup-parent": layout.cgroup,

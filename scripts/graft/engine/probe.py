@@ -63,6 +63,11 @@ def ping(path: Path, timeout: float = PROBE_SECONDS) -> bool:
         return False
 
 
+def version(path: Path, timeout: float = PROBE_SECONDS) -> str:
+    """The version of the daemon on a socket. Raises OSError, HTTPException or ValueError."""
+    return str(json.loads(_get(str(path), "/version", timeout)[2]).get("Version", ""))
+
+
 def ask(path: Path, timeout: float = PROBE_SECONDS) -> Answer:
     """Version, API, BuildKit and image store of the daemon on a socket.
 
@@ -71,11 +76,11 @@ def ask(path: Path, timeout: float = PROBE_SECONDS) -> Answer:
     status, headers, _ = _get(str(path), "/_ping", timeout)
     if status != 200:
         raise http.client.HTTPException(f"HTTP {status}")
-    version = json.loads(_get(str(path), "/version", timeout)[2])
+    server = json.loads(_get(str(path), "/version", timeout)[2])
     info = json.loads(_get(str(path), "/info", timeout)[2])
     return Answer(
-        version=str(version.get("Version", "")),
-        api=_api(str(version.get("ApiVersion", ""))),
+        version=str(server.get("Version", "")),
+        api=_api(str(server.get("ApiVersion", ""))),
         buildkit=headers.get("Builder-Version") == "2",
         store=_store(info.get("DriverStatus")),
     )
