@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from graft.hashes import digest_of
-from graft.lock import Lock, inputs_of
+from graft.lock import Lock, inputs_of, plain
 from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Project
@@ -171,6 +171,7 @@ LOCK: Data = {
         file_pin("ninja", "1.13.0", use="build"),
         file_pin("uv", "0.13.9", use="tool"),
     ],
+    "builder": ["ninja", "torch"],
     "patches": {
         "vllm": patched("wheel", ("defaults", "vllm/config.py"), installed="vllm/config.py"),
         "flashinfer": patched("source", ("norm-wait", "csrc/norm.cu"), installed="flashinfer/data/csrc/norm.cu"),
@@ -203,7 +204,8 @@ def make_lock(*edits: Edit, project: Project | None = None, recipe: Recipe | Non
     """A lock with fitting inputs and digest; edits are made before the digest is taken."""
     body = edited(LOCK, *edits)
     body.setdefault("inputs", inputs_of(project or make_project(), recipe or make_recipe(), {}))
-    return Lock.model_validate({**body, "digest": digest_of(body)})
+    lock = Lock.model_validate({**body, "digest": "0" * 64})
+    return lock.model_copy(update={"digest": digest_of(plain(lock))})
 
 
 def make_plan(

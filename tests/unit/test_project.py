@@ -1,0 +1,101 @@
+"""build.yaml: the real one loads, and what is refused in one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from factories import PROJECT, Edit, edited, make_project, write_project
+
+from graft.errors import BadInput
+from graft.paths import Paths, find_root
+from graft.project import load_project
+
+
+def test_the_projects_own_build_yaml() -> None:
+    project = load_project(Path(__file__).parents[2] / "build.yaml")
+    assert project.arch in project.arches
+    assert project.bases["debian12"].platform == "x86_64-manylinux_2_36"
+    assert project.group_of("Torch") == "torch"
+    assert project.group_of("vllm") is None
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda p: p.update(arch="sm91"), "arch: 'sm91' is not in the table"),
+        (
+            lambda p: p["arches"].update(hopper=dict(p["arches"]["sm90"], devices=["x"])),
+            "arches: 'hopper' is not of the form sm90",
+        ),
+        (
+            lambda p: p["arches"].update(sm91=dict(p["arches"]["sm90"], devices=["x"])),
+            "arches.sm91: compute capability 9.0 is another",
+        ),
+        (lambda p: p["arches"]["sm90"].update(capability=9.0), 'YAML reads 9.0 as a number; quote it: "9.0"'),
+        (lambda p: p["arches"]["sm90"].update(suffix="f"), "arches.sm90.suffix"),
+        (lambda p: p["arches"]["sm90"].update(devices=[]), "arches.sm90.devices"),
+        (lambda p: p["arches"]["sm90"].update(cude="1"), "unknown key 'arches.sm90.cude'; did you mean 'cuda'?"),
+        (lambda p: p["bases"]["debian12"].update(python=3.11), 'quote it: "3.11"'),
+        (lambda p: p["bases"]["debian12"].update(runtime=["gcc; id"]), "bases.debian12.runtime.0"),
+        (lambda p: p["bases"]["debian12"]["bootstrap"].update(suite="../x"), "bases.debian12.bootstrap.suite"),
+        (lambda p: p["bases"]["debian12"].update(machine="aarch64"), "bases.debian12.machine"),
+        (lambda p: p["engine"].update(keep="40"), "engine.keep"),
+        (lambda p: p.update(repository="a b"), "repository"),
+        (lambda p: p.update(index="ftp://x"), "index: expected an http or https address"),
+        (lambda p: p.update(index="https://x\n"), "index: expected an http or https address"),
+        (lambda p: p.update(channels=[]), "channels"),
+        (lambda p: p.update(channels=["{recipe} x"]), "channels.0"),
+        (lambda p: p.update(recipe="a/b"), "recipe"),
+        (lambda p: p.update(bulids={}), "unknown key 'bulids'; did you mean 'builds'?"),
+        (lambda p: p.pop("engine"), "missing key 'engine'"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(tmp_path: Path, edit: Edit, says: str) -> None:
+    paths = write_project(tmp_path, edited(PROJECT, edit))
+    with pytest.raises(BadInput) as caught:
+        load_project(paths.build_yaml)
+    problem = caught.value
+    assert problem.exit_code == 2
+    assert says in problem.what
+    file, _, line = str(problem.where).rpartition(":")
+    assert file == str(paths.build_yaml)
+    assert int(line) >= 1
+
+
+def test_a_project_without_recipes_is_refused(tmp_path: Path) -> None:
+    paths = write_project(tmp_path)
+    paths.recipe("toy").unlink()
+    paths.locks.rmdir()
+    paths.recipes.rmdir()
+    with pytest.raises(BadInput, match="no folder recipes/"):
+        load_project(paths.build_yaml)
+
+
+def test_the_root_is_the_nearest_folder_with_build_yaml(tmp_path: Path) -> None:
+    paths = write_project(tmp_path)
+    assert find_root(paths.locks).root == tmp_path
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    (tmp_path / "a" / "build.yaml").touch()
+    assert find_root(inner).root == tmp_path / "a"
+
+
+def test_outside_a_project_is_an_error() -> None:
+    with pytest.raises(BadInput) as caught:
+        find_root(Path("/proc/self"))
+    assert "no build.yaml in /proc/self" in caught.value.what
+    assert "--project" in str(caught.value.cure)
+
+
+def test_state_is_the_only_folder_written_at_run_time(tmp_path: Path) -> None:
+    paths = Paths(tmp_path)
+    for folder in (paths.store, paths.engine, paths.contexts, paths.receipts, paths.logs):
+        assert folder.parent == paths.state
+    assert paths.state.name == ".graft"
+    assert paths.relative(paths.lock("x")) == "recipes/locks/x.lock.yaml"
+    assert paths.relative(Path("/elsewhere")) == "/elsewhere"
+
+
+def test_the_toy_project_is_a_good_one(tmp_path: Path) -> None:
+    assert load_project(write_project(tmp_path).build_yaml) == make_project()

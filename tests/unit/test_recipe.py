@@ -1,0 +1,174 @@
+"""Recipes: what is refused, where, and with which cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from factories import RECIPE, Edit, edited, make_project, make_recipe, write_project
+
+from graft.errors import BadInput
+from graft.paths import Paths
+from graft.project import load_project
+from graft.recipe import load_recipe, recipe_names, select_arch
+
+ROOT = Path(__file__).parents[2]
+
+
+def refused(tmp_path: Path, edit: Edit) -> BadInput:
+    paths = write_project(tmp_path, recipes={"toy": edited(RECIPE, edit)})
+    with pytest.raises(BadInput) as caught:
+        load_recipe(paths, make_project(), "toy")
+    problem = caught.value
+    assert problem.exit_code == 2
+    file, _, line = str(problem.where).rpartition(":")
+    assert file == str(paths.recipe("toy"))
+    assert int(line) >= 1
+    return problem
+
+
+def component(name: str, **facts: object) -> Edit:
+    return lambda recipe: recipe["components"][name].update(facts)
+
+
+def env(value: object, key: str = "A") -> Edit:
+    return lambda recipe: recipe["env"].update({key: value})
+
+
+def test_the_projects_own_recipes() -> None:
+    paths = Paths(ROOT)
+    project = load_project(paths.build_yaml)
+    assert project.recipe in recipe_names(paths)
+    for name in recipe_names(paths):
+        assert load_recipe(paths, project, name).recipe == name
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        pytest.param(lambda r: r.update(recipe="other"), "'other' stands in a file named toy.yaml", id="other-name"),
+        pytest.param(lambda r: r.update(base="debian11"), "'debian11' is not in build.yaml: debian12", id="base"),
+        pytest.param(lambda r: r.update(arches=["sm91"]), "unknown architecture 'sm91'", id="arch"),
+        pytest.param(lambda r: r.update(arches=[]), "arches", id="no-arch"),
+        pytest.param(lambda r: r.update(cuda=13.0), 'YAML reads 13.0 as a number; quote it: "13.0"', id="cuda"),
+        pytest.param(lambda r: r.update(patches=["sglang/x"]), "no component 'sglang' in this recipe", id="patch"),
+        pytest.param(lambda r: r["patches"].append("vllm/defaults"), "vllm/defaults is listed twice", id="twice"),
+        pytest.param(lambda r: r.update(patches=["../x"]), "patches.0", id="patch-path"),
+        pytest.param(lambda r: r.update(patches=["vllm/../x"]), "patches.0", id="patch-path-inside"),
+        pytest.param(lambda r: r.update(smoke=[]), "smoke", id="no-smoke"),
+        pytest.param(lambda r: r.update(smoke=["../core"]), "smoke.0", id="smoke-path"),
+        pytest.param(lambda r: r.update(summary="a\nb"), "summary", id="summary"),
+        pytest.param(lambda r: r.update(archs=["sm90"]), "unknown key 'archs'; did you mean 'arches'?", id="key"),
+        pytest.param(component("vllm", version=12.1), 'YAML reads 12.1 as a number; quote it: "12.1"', id="version"),
+        pytest.param(component("vllm", version=">=1"), "a pin is exact, without an operator", id="operator"),
+        pytest.param(component("vllm", version="1.0-post1"), "canonical form: '1.0.post1'", id="canonical"),
+        pytest.param(component("vllm", version="1.0; id"), "is not a version", id="version-shell"),
+        pytest.param(component("vllm", commit="5DF63A7"), "commit", id="commit-case"),
+        pytest.param(component("vllm", commit="5df63"), "commit", id="commit-short"),
+        pytest.param(component("vllm", commit=12345678), 'quote it: "12345678"', id="commit-number"),
+        pytest.param(component("vllm", verison="1"), "did you mean 'version'?", id="component-key"),
+        pytest.param(component("vllm", wheel="VLLM"), "components.vllm.wheel", id="distribution-case"),
+        pytest.param(component("vllm", wheel="vllm[x]"), "components.vllm.wheel", id="distribution-extra"),
+        pytest.param(component("vllm", sdist="vllm"), "exactly one source of wheel, sdist", id="two-sources"),
+        pytest.param(lambda r: r["components"]["vllm"].pop("wheel"), "found none", id="no-source"),
+        pytest.param(component("vllm", build="python"), "a wheel is installed as it is", id="wheel-build"),
+        pytest.param(lambda r: r["components"]["flashinfer"].pop("build"), "an sdist needs a build kind", id="sdist"),
+        pytest.param(component("flashinfer", build="cmake"), "unknown build kind 'cmake': flashinfer-aot", id="kind"),
+        pytest.param(component("vllm", modules=["a"]), "modules belong to a build kind", id="modules"),
+        pytest.param(component("flashinfer", modules=["a;id"]), "components.flashinfer.modules.0", id="module"),
+        pytest.param(component("nccl", overrides="tourch"), "overrides 'tourch', which is no component", id="over"),
+        pytest.param(component("b12x", arches=["sm91"]), "b12x: unknown architecture 'sm91'", id="component-arch"),
+        pytest.param(component("vllm", wheel="torch"), "vllm: torch is already component 'torch'", id="one-owner"),
+        pytest.param(
+            lambda r: r["components"].update(x={"git": "https://example.invalid/x", "version": "1"}),
+            "source kind 'git' cannot be built yet",
+            id="git",
+        ),
+        pytest.param(lambda r: r["constraints"].append({"require": "a", "because": "b"}), "a name and a", id="bound"),
+        pytest.param(
+            lambda r: r["constraints"].append({"require": "a @ https://x", "because": "b"}), "constraints.1", id="url"
+        ),
+        pytest.param(lambda r: r["constraints"].append({"require": "a==1"}), "'constraints.1.because'", id="because"),
+        pytest.param(env("$(id)"), "env.A", id="env-command"),
+        pytest.param(env("${HOME}"), "env.A", id="env-variable"),
+        pytest.param(env("`id`"), "env.A", id="env-backtick"),
+        pytest.param(env('a"b'), "env.A", id="env-quote"),
+        pytest.param(env("a'b"), "env.A", id="env-single-quote"),
+        pytest.param(env("a\\b"), "env.A", id="env-backslash"),
+        pytest.param(env("a\nRUN id"), "env.A", id="env-newline"),
+        pytest.param(env("a\n"), "env.A", id="env-last-newline"),
+        pytest.param(env(1), 'quote it: "1"', id="env-number"),
+        pytest.param(env(True), "YAML reads this as true or false; quote it", id="env-bool"),
+        pytest.param(env("x", "A B"), "env.A B", id="env-key"),
+        pytest.param(env("x", "A=B"), "env.A=B", id="env-key-equals"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_place(tmp_path: Path, edit: Edit, says: str) -> None:
+    assert says in refused(tmp_path, edit).what
+
+
+def test_the_line_is_that_of_the_finding(tmp_path: Path) -> None:
+    problem = refused(tmp_path, lambda r: r.update(patches=["vllm/defaults", "sglang/x"]))
+    lines = (tmp_path / "recipes/toy.yaml").read_text().splitlines()
+    assert "sglang/x" in lines[int(str(problem.where).rpartition(":")[2]) - 1]
+
+
+def test_all_findings_come_at_once(tmp_path: Path) -> None:
+    def edit(recipe: dict[str, object]) -> None:
+        recipe.update(base="debian11", arches=["sm90", "sm91"], patches=["sglang/x"])
+
+    what = refused(tmp_path, edit).what
+    for part in ("debian11", "sm91", "sglang", "and 2 more"):
+        assert part in what
+
+
+@pytest.mark.parametrize(
+    "name", ["../toy", "a/b", "$(id)", "`id`", "a b", "Toy", "", ".", "toy\n", "a;id", "-rf", "a" * 64, "a\0b"]
+)
+def test_a_name_that_is_no_recipe_name_never_becomes_a_path(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_recipe(write_project(tmp_path), make_project(), name)
+    assert (caught.value.exit_code, caught.value.where) == (2, "RECIPE")
+    assert caught.value.what == f"{name!r} is not a recipe name"
+    assert "ls recipes" in str(caught.value.cure)
+
+
+def test_a_recipe_that_is_not_there_suggests_one(tmp_path: Path) -> None:
+    with pytest.raises(BadInput) as caught:
+        load_recipe(write_project(tmp_path), make_project(), "tov")
+    assert (caught.value.what, caught.value.cure) == ("file not found", "did you mean toy.yaml?")
+
+
+def test_an_architecture_the_recipe_does_not_list_is_refused() -> None:
+    with pytest.raises(BadInput) as caught:
+        select_arch(make_recipe(), make_project(), "sm100", "ARCH")
+    assert (caught.value.exit_code, caught.value.where) == (2, "ARCH")
+    assert caught.value.what == "recipe toy is not made for sm100"
+    assert "sm90, sm120" in str(caught.value.cure)
+
+
+def test_an_architecture_that_is_too_new_for_the_cuda_is_refused() -> None:
+    recipe = make_recipe(lambda r: r.update(cuda="12.9", arches=["sm110"]))
+    with pytest.raises(BadInput, match=r"sm110 needs CUDA 13\.0 or newer, the recipe has 12\.9"):
+        select_arch(recipe, make_project(), "sm110", "ARCH")
+
+
+def test_an_unknown_architecture_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(BadInput) as caught:
+        select_arch(make_recipe(), make_project(), "sm_90", "ARCH")
+    assert "did you mean sm90?" in str(caught.value.cure)
+
+
+def test_what_a_recipe_says_of_its_parts() -> None:
+    recipe = make_recipe()
+    assert list(recipe.components_on("sm90")) == ["torch", "nccl", "flashinfer", "vllm"]
+    assert list(recipe.components_on("sm120")) == ["torch", "nccl", "flashinfer", "b12x", "vllm"]
+    assert recipe.patches_of("flashinfer") == ("norm-wait",)
+    assert recipe.patches_of("torch") == ()
+    assert [name for name, c in recipe.components.items() if c.is_built] == ["flashinfer"]
+
+
+@pytest.mark.parametrize("value", ["", "1", "a b", "/opt/x:/usr/bin", "k=v,w", "100%", "~", "a@b+c^d"])
+def test_plain_env_values_are_taken(tmp_path: Path, value: str) -> None:
+    paths = write_project(tmp_path, recipes={"toy": edited(RECIPE, env(value))})
+    assert load_recipe(paths, make_project(), "toy").env["A"] == value
