@@ -97,7 +97,7 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
         for name in ("__init__.py", "fatbin.py"):
             _copy(paths.smoke / "lib" / name, fresh / "fatbin" / name)
     for build in plan.builds:
-        _link(store.path(build.source), fresh / f"source-{build.name}" / build.source.file)
+        _link(store.path(build.source), fresh / f"sdist-{build.name}" / build.source.file)
     for deb in inputs.builder_debs:
         _link(deb, fresh / "builder-debs" / deb.name)
     _tools(fresh, plan, store)

@@ -63,7 +63,7 @@ def contexts_of(plan: Plan) -> tuple[str, ...]:
     if plan.builds:
         contexts += [plan.build_wheels.context, "fatbin"]
     for build in plan.builds:
-        contexts.append(f"source-{build.name}")
+        contexts.append(f"sdist-{build.name}")
         if build.patched:
             contexts.append(f"patches-{build.name}")
     for overlay in plan.overlays:
