@@ -129,5 +129,5 @@ def test_a_file_that_hides_the_driver_is_red(run: Run, toolkit: Path) -> None:
 
 
 def test_child_that_hangs_is_red(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jit, "SECONDS", 0)
+    monkeypatch.setattr(jit, "SECONDS", 0.0)
     assert {"no-compiler", "ahead:norm", "flashinfer", "triton", "triton-launcher"} <= set(run())
