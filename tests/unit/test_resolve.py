@@ -1,0 +1,145 @@
+"""Which wheel is taken for a base, and how uv's refusals are told."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from factories import make_project
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.tags import compatible_tags, cpython_tags
+
+from graft import resolve
+from graft.errors import BadInput, FetchFailed
+from graft.resolve import best_wheel, target_tags, without_addresses
+
+BASE = make_project().bases["debian12"]
+TAGS = target_tags(BASE)
+
+#: Best first, as pip would choose on Python 3.11 with glibc 2.36.
+ORDER = [
+    "x-1-cp311-cp311-manylinux_2_36_x86_64.whl",
+    "x-1-cp311-cp311-manylinux_2_28_x86_64.whl",
+    "x-1-cp311-cp311-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+    "x-1-cp311-cp311-manylinux1_x86_64.whl",
+    "x-1-cp311-cp311-linux_x86_64.whl",
+    "x-1-cp311-abi3-manylinux_2_28_x86_64.whl",
+    "x-1-cp311-none-manylinux_2_28_x86_64.whl",
+    "x-1-cp310-abi3-manylinux_2_28_x86_64.whl",
+    "x-1-cp38-abi3-manylinux_2_28_x86_64.whl",
+    "x-1-py3-none-manylinux_2_28_x86_64.whl",
+    "x-1-cp311-none-any.whl",
+    "x-1-py311-none-any.whl",
+    "x-1-py3-none-any.whl",
+    "x-1-py2.py3-none-any.whl",
+]
+UNFIT = [
+    "x-1-cp311-cp311-musllinux_1_2_x86_64.whl",
+    "x-1-cp311-cp311-manylinux_2_37_x86_64.whl",
+    "x-1-cp311-cp311-manylinux_2_28_aarch64.whl",
+    "x-1-cp312-cp312-manylinux_2_28_x86_64.whl",
+    "x-1-cp312-abi3-manylinux_2_28_x86_64.whl",
+    "x-1-cp311-cp311t-manylinux_2_28_x86_64.whl",
+    "x-1-cp311-cp311-macosx_11_0_arm64.whl",
+    "x-1-cp311-cp311-win_amd64.whl",
+    "x-1-py2-none-any.whl",
+]
+
+
+def chosen(*names: str) -> str | None:
+    found = best_wheel([{"name": name} for name in names], TAGS)
+    return None if found is None else str(found["name"])
+
+
+@pytest.mark.parametrize(("better", "worse"), list(itertools.pairwise(ORDER[:-1])))
+def test_the_closer_wheel_is_taken(better: str, worse: str) -> None:
+    assert chosen(worse, better) == chosen(better, worse) == better
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_wheel_for_something_else_is_never_taken(name: str) -> None:
+    assert chosen(name) is None
+    assert chosen(name, ORDER[-1]) == ORDER[-1]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([*ORDER, *UNFIT]), max_size=8), st.randoms())
+def test_the_order_of_the_index_does_not_matter(names: list[str], chance: random.Random) -> None:
+    mixed = chance.sample(names, len(names))
+    assert chosen(*mixed) == chosen(*names)
+
+
+def test_tags_are_those_of_packaging() -> None:
+    platforms = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 4, -1)]
+    for after, name in (("manylinux_2_17", "2014"), ("manylinux_2_12", "2010"), ("manylinux_2_5", "1")):
+        platforms.insert(platforms.index(f"{after}_x86_64") + 1, f"manylinux{name}_x86_64")
+    platforms.append("linux_x86_64")
+    assert [
+        *cpython_tags((3, 11), platforms=platforms),
+        *compatible_tags((3, 11), interpreter="cp311", platforms=platforms),
+    ] == TAGS
+    assert len(TAGS) == len(set(TAGS))
+
+
+def test_a_wheel_is_named_by_its_address_when_it_has_no_name() -> None:
+    url = "https://example.invalid/a/torch-2.13.0%2Bcu130-cp311-cp311-manylinux_2_28_x86_64.whl"
+    assert best_wheel([{"url": url}], TAGS) == {"url": url}
+    assert resolve._file_name({"url": url}) == "torch-2.13.0+cu130-cp311-cp311-manylinux_2_28_x86_64.whl"
+
+
+NO_SOLUTION = """  x No solution found when resolving dependencies:
+  `-> Because torch==2.13.0 depends on triton==3.7.0 and you require triton==3.6.0, we can conclude that your
+      requirements are unsatisfiable.
+"""
+NOT_KNOWN = """  x No solution found when resolving dependencies:
+  `-> Because no-such was not found in the package registry and you require no-such==1, your requirements are
+      unsatisfiable.
+"""
+NO_INDEX = """error: Failed to fetch: `https://user:pa'ss)word@index.internal:8080/simple/torch/`
+  Caused by: error sending request for url (https://user:pa'ss)word@index.internal:8080/simple/torch/)
+  Caused by: operation timed out
+"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind", "code"),
+    [(NO_SOLUTION, BadInput, 2), (NOT_KNOWN, BadInput, 2), (NO_INDEX, FetchFailed, 4), ("", FetchFailed, 4)],
+)
+def test_uvs_refusals_have_their_codes(stderr: str, kind: type[BadInput], code: int) -> None:
+    problem = resolve._refusal(stderr)
+    assert type(problem) is kind
+    assert problem.exit_code == code
+    assert problem.cure
+    for part in ("index.internal", "user:", "word", "8080"):
+        assert part not in str(problem.as_dict())
+
+
+def test_the_reason_of_uv_is_kept() -> None:
+    assert "depends on triton==3.7.0" in str(resolve._refusal(NO_SOLUTION).tail)
+    assert "operation timed out" in str(resolve._refusal(NO_INDEX).tail)
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("url (https://a/b) failed", "url (<address>) failed"),
+        ("`https://u:p@a/b`: no", "`<address>`: no"),
+        ("at 'file:///srv/x', then", "at '<address> then"),
+        ("HTTPS://U:P@A/ and git+ssh://git@h/r", "<address> and <address>"),
+        ("https://u:p)q'r@h/s x", "<address> x"),
+        ("no address: a/b c:d", "no address: a/b c:d"),
+    ],
+)
+def test_addresses_are_removed(text: str, clean: str) -> None:
+    assert without_addresses(text) == clean
+
+
+def test_a_package_without_a_fitting_wheel_says_what_to_do() -> None:
+    entry = {"version": "1", "wheels": [{"name": UNFIT[0]}]}
+    with pytest.raises(BadInput, match=r"x 1 has no wheel for Python 3\.11 on x86_64-manylinux_2_36") as caught:
+        resolve._wheel("x", entry, TAGS, BASE)
+    assert "sdist" in str(caught.value.cure)
+    with pytest.raises(BadInput, match="x 1 has no sdist"):
+        resolve._sdist("x", entry)
