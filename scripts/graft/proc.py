@@ -130,7 +130,10 @@ class _Pumps:
         self._on_line = on_line
         self._lock = threading.Lock()
         self._chunks: dict[str, list[str]] = {"stdout": [], "stderr": []}
-        self._last: deque[str] = deque(maxlen=TAIL_LINES)
+        self._count = 0
+        self._last: deque[tuple[int, str]] = deque(maxlen=TAIL_LINES)
+        # Two pipes have no common order: much on stdout must not push the cause on stderr out of sight.
+        self._last_errors: deque[tuple[int, str]] = deque(maxlen=TAIL_LINES // 2)
         self._problem: Exception | None = None
         self._threads = [
             threading.Thread(target=self._read, args=(name, stream), daemon=True)
@@ -158,7 +161,10 @@ class _Pumps:
             line = raw.decode("utf-8", "replace")
             with self._lock:
                 self._chunks[name].append(line)
-                self._last.append(line.rstrip("\n"))
+                self._count += 1
+                self._last.append((self._count, line.rstrip("\n")))
+                if name == "stderr":
+                    self._last_errors.append(self._last[-1])
                 if self._sink is not None:
                     self._sink.write(raw)
                     self._sink.flush()
@@ -189,4 +195,4 @@ class _Pumps:
         return "".join(self._chunks[name])
 
     def tail(self) -> str:
-        return "\n".join(self._last)
+        return "\n".join(line for _, line in sorted({*self._last, *self._last_errors}))

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from web import Answer, Web
 
 from graft import net
@@ -32,7 +33,7 @@ def expected(body: bytes = BODY) -> net.Expected:
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """No pause between attempts, no proxy of the host."""
-    monkeypatch.setattr(net.random, "uniform", lambda low, high: 0.0)
+    monkeypatch.setattr(random, "uniform", lambda low, high: 0.0)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
 
@@ -130,8 +131,8 @@ def test_lasting_trouble_ends_after_all_attempts(server: Web, tmp_path: Path) ->
 
 def test_attempts_are_spaced_by_a_growing_pause(server: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(net.random, "uniform", lambda low, high: 1.0)
-    monkeypatch.setattr(net.time, "sleep", pauses.append)
+    monkeypatch.setattr(random, "uniform", lambda low, high: 1.0)
+    monkeypatch.setattr(time, "sleep", pauses.append)
     refused(server.serve("/x", Answer(status=503)), tmp_path / "x.whl")
     assert len(pauses) == net.ATTEMPTS - 1
     assert pauses == sorted(pauses)
@@ -230,7 +231,7 @@ def test_stop_ends_a_download_and_leaves_a_part_to_resume(server: Web, tmp_path:
 
 
 def test_stop_ends_the_pause_between_attempts(server: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(net.random, "uniform", lambda low, high: 60.0)
+    monkeypatch.setattr(random, "uniform", lambda low, high: 60.0)
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
     started = time.monotonic()
@@ -300,7 +301,7 @@ def test_two_processes_fetch_one_file_once(server: Web, tmp_path: Path) -> None:
 def test_stop_ends_the_wait_for_another_process(server: Web, tmp_path: Path) -> None:
     target = tmp_path / "x.whl"
     stop = threading.Event()
-    with net.FileLock(f"{target}.lock"):
+    with FileLock(f"{target}.lock"):
         threading.Timer(0.2, stop.set).start()
         with pytest.raises(net.Stopped):
             net.download(net.session(), server.url, target, expected(), what="x", stop=stop)
