@@ -46,7 +46,7 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=apply-patches.sh,target=/run/graft/scripts/apply-patches.sh \
     bash /run/graft/scripts/unpack-sdist.sh /run/graft/sdist/flashinfer_python-0.7.0.post1.tar.gz /src/flashinfer \
     && WORKTREE=/src/flashinfer PATCHES=/run/graft/patches \
-       PRISTINE_TREE=66f72d58e8dcab25a476ca6edbb5340a9e62a6d5 RESULT_TREE=1e48905de467d67a3fc043300dbdd18e261d8104 \
+       SOURCE_DATE_EPOCH=1577836800 PRISTINE_TREE=66f72d58e8dcab25a476ca6edbb5340a9e62a6d5 RESULT_TREE=1e48905de467d67a3fc043300dbdd18e261d8104 \
        bash /run/graft/scripts/apply-patches.sh
 
 # A secret, because it may not be part of any key: the number of jobs changes no byte.
@@ -95,7 +95,7 @@ RUN --network=none \
     --mount=type=bind,from=patches-vllm,target=/run/graft/patches \
     --mount=type=bind,from=scripts,source=apply-patches.sh,target=/run/graft/scripts/apply-patches.sh \
     --mount=type=bind,from=scripts,source=overlay-wheel.py,target=/run/graft/scripts/overlay-wheel.py \
-    python3.11 /run/graft/scripts/overlay-wheel.py --wheel /run/graft/wheels/vllm-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl --site /site \
+    SOURCE_DATE_EPOCH=1577836800 python3.11 /run/graft/scripts/overlay-wheel.py --wheel /run/graft/wheels/vllm-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl --site /site \
       --patches /run/graft/patches --pristine faae35b32fcc77f662c4e8f2199bf6fc33cd691b --result 6b5b69003b5a4bfb37020961665ab3a75eb11e3c --out /out
 
 # What is published: the packages, the patched files over them, and the metadata, which changes most often, last.
