@@ -24,7 +24,7 @@ from graft.plan import Layer, Plan
 from graft.render import Rendered
 from graft.store import CHECKED_MTIME, Store, mark_checked
 
-STEP = re.compile(r"^#\d+ (\[[^\]]+\].*)$")
+STEP = re.compile(r"^#(\d+) (.*)$")
 ENGINE_GONE = (
     "Cannot connect to the Docker daemon",
     "error reading from server: EOF",
@@ -170,17 +170,30 @@ def by_hand(plan: Plan, rendered: Rendered, folder: Path) -> str:
 
 
 class _Steps:
-    """Shows one line for each step that starts to run; the whole output is in the log."""
+    """Shows a line for each step that really runs, when it ends; what comes from the cache is counted only."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._seen: set[str] = set()
+        self._names: dict[str, str] = {}
 
     def __call__(self, line: str) -> None:
         match = STEP.match(line)
-        if match and match[1] not in self._seen and not match[1].startswith("[internal]"):
-            self._seen.add(match[1])
-            self._console.say(f"  {match[1][:140]}")
+        if match is None:
+            return
+        number, rest = match[1], match[2]
+        if rest.startswith("[") and not rest.startswith("[internal]"):
+            self._names[number] = _short(rest)
+        elif rest == "CACHED":
+            self._names.pop(number, None)
+        elif rest.startswith("DONE") and number in self._names:
+            self._console.say(f"  {self._names.pop(number)} {rest.removeprefix('DONE ')}")
+
+
+def _short(step: str) -> str:
+    """A step without its mounts: `[foundation 2/4] bash .../install-wheels.sh`."""
+    words = re.sub(r"--(mount|network|from)=\S+ *", "", step)
+    source = re.search(r"from=(wheels-[a-z0-9-]+)", step)
+    return " ".join([*words.replace("/run/graft/scripts/", "").split(), *([source[1]] if source else [])])[:110]
 
 
 def _failure(done: proc.Completed, target: str, log: Path) -> GraftError:

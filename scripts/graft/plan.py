@@ -32,6 +32,18 @@ INSTALLED_AT: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("flashinfer/", "flashinfer/"),
     ),
 }
+#: The scripts that each stage runs (a test compares this with what the templates mount); `base` runs on the host.
+SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
+    "base": ("rootfs-finish.sh", "rootfs-setup.sh"),
+    "foundation": ("cuda-links.sh", "install-wheels.sh", "make-venv.sh"),
+    "builder": ("install-debs.sh", "install-wheels.sh"),
+    "source": ("apply-patches.sh", "unpack-sdist.sh"),
+    "build-flashinfer-aot": ("build-flashinfer-aot.py",),
+    "packages": ("install-wheels.sh",),
+    "overlay": ("apply-patches.sh", "overlay-wheel.py"),
+    "runtime": (),
+    "smoke": (),
+}
 #: Distributions of NVIDIA's libraries and toolkit: big, and changed only with CUDA or torch.
 CUDA_PREFIXES = ("nvidia-", "cuda-")
 TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
@@ -283,8 +295,7 @@ def plan(
         "components": digest_of([[n, c.model_dump(mode="json")] for n, c in recipe.components_on(arch.name).items()]),
         "layer order": digest_of([layer.name for layer in (*foundation, *libraries, *wheels)]),
         "env": digest_of(dict(env)),
-        "templates": digest_of(dict(sources.templates)),
-        "scripts": digest_of(dict(sources.scripts)),
+        "stages": digest_of([_files_of(sources, _stages(builds, overlays)), sources.templates.get("Dockerfile.j2")]),
         "graft": __version__,
         **{
             f"layer {layer.name}": digest_of([p.sha256 for p in layer.packages])
@@ -416,22 +427,37 @@ def _build(
     inputs = {
         "source": source.sha256,
         "patches": digest_of([p.sha256 for p in patched.patches] if patched else []),
-        "stages": digest_of({t: sources.templates[t] for t in _stage_files(sources, kind)}),
-        "scripts": digest_of(dict(sources.scripts)),
+        "stages": digest_of(_files_of(sources, _stages_of_build(kind))),
         "options": digest_of([kind, list(component.modules)]),
         **toolchain,
     }
     return Build(name, component, source, patched, project.builds[kind].memory_gb, Keyed(inputs))
 
 
-def _stage_files(sources: ImageSources, kind: str) -> list[str]:
-    names = ("base", "foundation", "builder", "source", f"build-{kind}")
-    stages = [f"stages/{name}.j2" for name in names if f"stages/{name}.j2" in sources.templates]
-    return [*stages, *_macro_files(sources)]
+def _stages_of_build(kind: str) -> tuple[str, ...]:
+    return ("base", "foundation", "builder", "source", f"build-{kind}")
 
 
-def _macro_files(sources: ImageSources) -> list[str]:
-    return sorted(name for name in sources.templates if name.startswith("macros/"))
+def _stages(builds: Sequence[Build], overlays: Sequence[Overlay]) -> tuple[str, ...]:
+    """The stages of an image."""
+    names = ["base", "foundation", "packages", "runtime"]
+    for build in builds:
+        names += _stages_of_build(str(build.component.build))
+    if overlays:
+        names += ["builder", "overlay"]
+    return tuple(dict.fromkeys(names))
+
+
+def _files_of(sources: ImageSources, stages: Sequence[str]) -> dict[str, str]:
+    """The files that make these stages, hashed: templates, macros, scripts, and the reader that proves a compile."""
+    names = {f"stages/{stage}.j2" for stage in stages}
+    names |= {name for name in sources.templates if name.startswith("macros/")}
+    found = {name: sources.templates[name] for name in sorted(names) if name in sources.templates}
+    scripts = {script for stage in stages for script in SCRIPTS_OF.get(stage, ())}
+    found |= {name: sources.scripts[name] for name in sorted(scripts) if name in sources.scripts}
+    if any(stage.startswith("build-") for stage in stages):
+        found |= {name: digest for name, digest in sources.smoke.items() if name == "lib/fatbin.py"}
+    return found
 
 
 def _overlay(lock: Lock, name: str, wheel: PackagePin, layers: Sequence[Layer], sources: ImageSources) -> Overlay:
@@ -440,10 +466,7 @@ def _overlay(lock: Lock, name: str, wheel: PackagePin, layers: Sequence[Layer], 
         "wheel": wheel.sha256,
         "patches": digest_of([p.sha256 for p in patched.patches]),
         "result": patched.result,
-        "stages": digest_of(
-            {t: sources.templates[t] for t in ("stages/overlay.j2", *_macro_files(sources)) if t in sources.templates}
-        ),
-        "scripts": digest_of(dict(sources.scripts)),
+        "stages": digest_of(_files_of(sources, ("overlay",))),
     }
     layer = next(layer.name for layer in layers if wheel in layer.packages)
     return Overlay(name, layer, wheel, patched, Keyed(inputs))

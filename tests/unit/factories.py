@@ -89,7 +89,7 @@ SOURCES: Data = {
         "stages/runtime.j2": "i",
         "stages/smoke.j2": "j",
     },
-    "scripts": {"install-wheels.sh": "k"},
+    "scripts": {"install-wheels.sh": "k", "apply-patches.sh": "k", "overlay-wheel.py": "k", "install-debs.sh": "k"},
     "smoke": {"core.py": "l"},
     "patch_tests": {"vllm/tests/test_defaults.py": "m"},
 }

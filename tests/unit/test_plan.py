@@ -105,6 +105,10 @@ def template(name: str) -> Edit:
     return lambda sources: sources["templates"].update({name: "edited"})
 
 
+def script(name: str) -> Edit:
+    return lambda sources: sources["scripts"].update({name: "edited"})
+
+
 def deb_bytes(lock: Data) -> None:
     lock["base"]["packages"][0]["sha256"] = sha("other")
 
@@ -151,7 +155,11 @@ IMAGE, FI, VLLM, GATE = "image", "build flashinfer", "overlay vllm", "gate"
         pytest.param("sources", template("macros/run.j2"), {IMAGE, FI, VLLM}, id="macros"),
         pytest.param("sources", template("stages/runtime.j2"), {IMAGE}, id="runtime-stage"),
         pytest.param("sources", template("Dockerfile.j2"), {IMAGE}, id="dockerfile"),
-        pytest.param("sources", lambda s: s["scripts"].update({"a.sh": "x"}), {IMAGE, FI, VLLM}, id="script"),
+        pytest.param("sources", script("apply-patches.sh"), {IMAGE, FI, VLLM}, id="script-of-both"),
+        pytest.param("sources", script("overlay-wheel.py"), {IMAGE, VLLM}, id="script-of-the-overlay"),
+        pytest.param("sources", script("install-debs.sh"), {IMAGE, FI}, id="script-of-the-builder"),
+        pytest.param("sources", script("a.sh"), set(), id="script-of-no-stage"),
+        pytest.param("sources", lambda s: s["smoke"].update({"lib/fatbin.py": "x"}), {IMAGE, FI, GATE}, id="fatbin"),
         pytest.param("sources", lambda s: s["smoke"].update({"core.py": "x"}), {GATE}, id="smoke-test"),
         pytest.param("sources", lambda s: s["patch_tests"].update({"y": "x"}), {GATE}, id="patch-test"),
         pytest.param(

@@ -13,6 +13,7 @@ import pytest
 from graft.commands.session import make_plan, open_session
 from graft.console import Console
 from graft.paths import Paths
+from graft.plan import SCRIPTS_OF
 from graft.render import contexts_of, render
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +49,18 @@ def test_no_syntax_directive_and_no_base_to_pull() -> None:
     stages = set(re.findall(r"^FROM \S+ AS (\S+)", text, re.MULTILINE))
     parents = set(re.findall(r"^FROM (\S+) AS", text, re.MULTILINE))
     assert parents <= stages | {"scratch"}
+
+
+def test_keys_know_the_scripts_that_the_stages_mount() -> None:
+    session = open_session(Paths(ROOT), Console(), recipe="glm-dsa", arch="sm90")
+    mounted = set(render(session.paths, make_plan(session)).scripts)
+    known = {script for stage, scripts in SCRIPTS_OF.items() if stage != "base" for script in scripts}
+    assert mounted == known
+    for stage, scripts in SCRIPTS_OF.items():
+        template = (ROOT / "images" / "stages" / f"{stage}.j2").read_text(encoding="utf-8")
+        named = set(re.findall(r'script\("([^"]+)"\)', template))
+        installs = {"install-wheels.sh"} if "install(" in template.replace("import install", "") else set()
+        assert stage == "base" or named | installs == set(scripts), stage
 
 
 def test_only_sm120_installs_b12x() -> None:
