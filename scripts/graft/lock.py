@@ -190,6 +190,8 @@ def load_lock(paths: Paths, recipe: str) -> Lock:
     document = parse(path.read_bytes(), path)
     if isinstance(document.data, dict):
         found = document.data.get("lock")
+        if isinstance(found, int) and found < FORMAT:
+            raise LockStale(f"the lock has format {found}, this Graft writes {FORMAT}", where=where, cure=cure)
         if isinstance(found, int) and found > FORMAT:
             raise BadInput(
                 f"the lock has format {found}, this Graft reads {FORMAT}", where=where, cure="use a newer Graft"

@@ -26,7 +26,8 @@ from graft.hashes import file_sha256
 
 #: Small, because what was read of a chunk is lost with a dropped connection, and a stop is looked for between two.
 CHUNK = 1 << 16
-TIMEOUT = (15.0, 60.0)
+#: Seconds to connect, and to wait for the next byte; also how long Ctrl-C may wait for a stalled server.
+TIMEOUT = (10.0, 20.0)
 ATTEMPTS = 6
 #: Worth another try (engine.md, "Registries"); every other 4xx is final.
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -280,6 +280,7 @@ def plan(
     """
     _check_versions(recipe, lock, arch)
     _check_toolkit(project, recipe, lock)
+    _check_flashinfer(lock, arch)
     foundation, libraries, wheels = _layers(project, recipe, lock, arch)
     founded = {p.name for layer in foundation for p in layer.packages}
     build_wheels = Layer("build", tuple(p for p in lock.build_packages() if p.name not in founded))
@@ -508,6 +509,19 @@ def _check_toolkit(project: Project, recipe: Recipe, lock: Lock) -> None:
             raise BadInput(
                 f"{package.name} {package.version} is not of CUDA {recipe.cuda}: nvcc and the headers would not fit",
                 cure="constrain it in the recipe, then run: make lock",
+            )
+
+
+def _check_flashinfer(lock: Lock, arch: Arch) -> None:
+    """FlashInfer refuses prebuilt kernels of another version when it is imported."""
+    versions = {p.name: p.version.partition("+")[0] for p in lock.image_packages(arch.name)}
+    versions |= {pin.name: pin.version for pin in lock.sources.values()}
+    wanted = versions.get("flashinfer-python")
+    for name in ("flashinfer-cubin", "flashinfer-jit-cache"):
+        if wanted is not None and versions.get(name, wanted) != wanted:
+            raise BadInput(
+                f"{name} {versions[name]} does not belong to flashinfer-python {wanted}",
+                cure="give both the same version in the recipe, then run: make lock",
             )
 
 

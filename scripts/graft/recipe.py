@@ -201,6 +201,13 @@ def _against_project(recipe: Recipe, project: Project, name: str) -> list[Findin
     for index, arch in enumerate(recipe.arches):
         if arch not in project.arches:
             findings.append((("arches", index), f"arches: unknown architecture {arch!r}"))
+        if arch in recipe.arches[:index]:
+            findings.append((("arches", index), f"arches: {arch} is listed twice"))
+    for index, waiver in enumerate(recipe.waivers):
+        if waiver.arch is not None and waiver.arch not in project.arches:
+            findings.append((("waivers", index, "arch"), f"waivers: unknown architecture {waiver.arch!r}"))
+        if waiver.check not in recipe.smoke:
+            findings.append((("waivers", index, "check"), f"waivers: {waiver.check!r} is no smoke test of this recipe"))
     findings += _components(recipe, project)
     for index, ref in enumerate(recipe.patches):
         if ref.partition("/")[0] not in recipe.components:
@@ -221,6 +228,8 @@ def _components(recipe: Recipe, project: Project) -> list[Finding]:
             findings.append(
                 ((*at, "build"), f"{name}: unknown build kind {component.build!r}: {', '.join(project.builds)}")
             )
+        if component.overrides == name:
+            findings.append(((*at, "overrides"), f"{name}: overrides itself"))
         if component.overrides is not None and component.overrides not in recipe.components:
             findings.append(
                 ((*at, "overrides"), f"{name}: overrides {component.overrides!r}, which is no component here")

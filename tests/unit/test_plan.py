@@ -300,3 +300,11 @@ def test_where_things_lie() -> None:
     assert installed_path("flashinfer-aot", "flashinfer/a.py") == "flashinfer/a.py"
     assert installed_path("flashinfer-aot", "docs/a.md") is None
     assert patch_test("vllm", "a-b") == "patch-tests/vllm/test_a_b.py"
+
+
+def test_flashinfer_parts_of_two_versions_are_refused() -> None:
+    def add(lock: dict[str, Any]) -> None:
+        lock["packages"].append({**package(lock, "torch"), "name": "flashinfer-cubin", "version": "0.6.1"})
+
+    with pytest.raises(BadInput, match=r"flashinfer-cubin 0\.6\.1 does not belong to flashinfer-python 0\.7\.0"):
+        make_plan(lock=add)

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote, urlsplit
@@ -342,8 +342,3 @@ def _pin(record: dict[str, str], set: DebSet) -> DebPin:
         sha256=record["SHA256"],
         set=set,
     )
-
-
-def names(pins: Iterable[DebPin]) -> list[str]:
-    """Package names in order, for messages."""
-    return [pin.name for pin in pins]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from graft.apt import DebPin
 from graft.console import Console
-from graft.errors import GraftError
+from graft.errors import BadInput, GraftError
 from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
 from graft.patchset import PatchSet, load_patchset
@@ -68,9 +68,22 @@ def make_plan(session: Session) -> Plan:
     paths, project = session.paths, session.project
     recipe = load_recipe(paths, project, session.recipe)
     arch = select_arch(recipe, project, session.arch, paths.relative(paths.recipe(recipe.recipe)))
+    check_smoke(paths, recipe)
     locked = load_lock(paths, recipe.recipe)
     check_fresh(paths, locked, lock_inputs(session, recipe, patchsets(session, recipe)))
     return plan(project, recipe, locked, arch, image_env(project, recipe, arch), image_sources(paths))
+
+
+def check_smoke(paths: Paths, recipe: Recipe) -> None:
+    """Raises BadInput for a smoke test that does not exist: known now, not after the build."""
+    known = sorted(path.stem.replace("_", "-") for path in paths.smoke.glob("*.py"))
+    for name in recipe.smoke:
+        if name not in known:
+            raise BadInput(
+                f"there is no smoke test {name!r}",
+                where=paths.relative(paths.recipe(recipe.recipe)),
+                cure=f"there is: {', '.join(known)}",
+            )
 
 
 def lock_inputs(session: Session, recipe: Recipe, sets: dict[str, PatchSet]) -> dict[Part, str]:
