@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from graft.commands.session import Session
 
 Verb = Callable[[argparse.Namespace, Console], None]
+MODES = ("auto", "system", "embedded")
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -76,10 +77,17 @@ def _common(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--project", type=Path, default=None, help="the project's folder (default: this one or above)")
     verb.add_argument("--recipe", default=env("RECIPE") or None, help="recipes/<name>.yaml (default: build.yaml's)")
     verb.add_argument("--arch", default=env("ARCH") or None, help="sm90, sm100, ... (default: build.yaml's)")
-    verb.add_argument("--engine", default=env("ENGINE") or "auto", choices=("auto", "system", "embedded"))
+    verb.add_argument("--engine", default=env("ENGINE") or "auto", type=_mode, help="|".join(MODES))
     verb.add_argument("--jobs", type=int, default=env("JOBS") or None, help="compiler processes at once")
     verb.add_argument("--offline", action="store_true", default=env("OFFLINE", "") not in ("", "0"))
     verb.add_argument("--json", action="store_true", help="the result, or the error, as JSON on stdout")
+
+
+def _mode(value: str) -> str:
+    """A type, because argparse holds no default, and so not the environment's value, against `choices`."""
+    if value not in MODES:
+        raise argparse.ArgumentTypeError(f"{value!r} is none of {', '.join(MODES)}")
+    return value
 
 
 def _session(options: argparse.Namespace, console: Console) -> Session:
