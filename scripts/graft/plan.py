@@ -339,6 +339,9 @@ def image_env(project: Project, recipe: Recipe, arch: Arch) -> dict[str, str]:
         "CUDA_HOME": toolkit,
         "LANG": "C.UTF-8",
         "VIRTUAL_ENV": VENV,
+        # What NVIDIA's container runtime gives to a container that does not ask with --gpus.
+        "NVIDIA_VISIBLE_DEVICES": "all",
+        "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
         "FLASHINFER_CUDA_ARCH_LIST": arch.torch_list,
         "TORCH_CUDA_ARCH_LIST": arch.torch_list,
     }
