@@ -6,6 +6,7 @@ never named here: its identity is the id that buildx reports when it exits 0.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -14,6 +15,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from graft import proc
 from graft.console import Console
@@ -22,7 +24,8 @@ from graft.lock import lock_text, plain, requirements_text
 from graft.paths import Paths
 from graft.plan import Layer, Plan
 from graft.render import Rendered
-from graft.store import CHECKED_MTIME, Store, mark_checked
+from graft.store import CHECKED_MTIME, Store
+from graft.yamlio import dump
 
 STEP = re.compile(r"^#(\d+) (.*)$")
 ENGINE_GONE = (
@@ -202,7 +205,7 @@ def _failure(done: proc.Completed, target: str, log: Path) -> GraftError:
         return PatchMismatch(
             "a patched tree is not the one that the lock names",
             where=str(log),
-            cure="graft patch status, then make lock",
+            cure="make lock",
             tail=tail,
         )
     if any(words in done.stderr for words in ENGINE_GONE):
@@ -231,22 +234,36 @@ def _tools(folder: Path, plan: Plan, store: Store) -> None:
         member = next(name for name in wheel.namelist() if name.endswith("/scripts/uv"))
         target = folder / "tools" / "uv"
         target.parent.mkdir(parents=True)
-        target.write_bytes(wheel.read(member))
-    target.chmod(0o755)
-    os.utime(target, (CHECKED_MTIME, CHECKED_MTIME))
+        data = wheel.read(member)
+    target.write_bytes(data)
+    _stamp(target, data, 0o755)
 
 
 def _metadata(paths: Paths, plan: Plan, rendered: Rendered, target: Path) -> None:
-    """/usr/share/graft: with these files and the labels the image can be made again."""
+    """/usr/share/graft: with these files and the labels the image can be made again.
+
+    Nothing in it that the key does not know: another byte under the same key would move an immutable tag.
+    """
     _write(target / "lock.yaml", lock_text(plain(plan.lock)))
     _write(target / "requirements.txt", requirements_text(plan.lock))
-    _copy(paths.recipe(plan.recipe.recipe), target / "recipe.yaml")
-    _copy(paths.build_yaml, target / "build.yaml")
+    _write(target / "recipe.yaml", dump(_recipe_facts(plan), "What of the recipe makes this image."))
     _write(target / "Dockerfile", rendered.text)
     _write(target / "manifest.json", _json(plan.manifest()))
     _write(target / "key.json", _json({"key": plan.image.key, "inputs": dict(plan.image.inputs)}))
     for ref in plan.patch_refs:
         _copy(paths.patches / f"{ref}.patch", target / "patches" / f"{ref}.patch")
+
+
+def _recipe_facts(plan: Plan) -> dict[str, Any]:
+    """The recipe without what is the gate's (tests, waivers), another architecture's, or a comment."""
+    recipe = plan.recipe
+    data = recipe.model_dump(mode="json", include={"recipe", "summary", "base", "cuda", "env"})
+    components = recipe.components_on(plan.arch.name)
+    data["arch"] = plan.arch.name
+    data["components"] = {name: c.model_dump(mode="json", exclude_defaults=True) for name, c in components.items()}
+    data["constraints"] = sorted(constraint.require for constraint in recipe.constraints)
+    data["patches"] = list(plan.patch_refs)
+    return data
 
 
 def _smoke(paths: Paths, plan: Plan, inputs: Inputs, target: Path) -> None:
@@ -270,9 +287,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(source, target)
-    mark_checked(target)
+    _bytes(target, source.read_bytes())
 
 
 def _write(target: Path, text: str) -> None:
@@ -282,4 +297,15 @@ def _write(target: Path, text: str) -> None:
 def _bytes(target: Path, data: bytes) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(data)
-    mark_checked(target)
+    _stamp(target, data)
+
+
+def _stamp(target: Path, data: bytes, mode: int = 0o644) -> None:
+    """A fixed mode, and a time that differs with the content, but only below the second.
+
+    BuildKit sends a file of a context again only when its size or time is another one: with one time for all, it
+    would go on with the old bytes after an edit that keeps the size. Layers hold whole seconds.
+    """
+    target.chmod(mode)
+    time = CHECKED_MTIME * 1_000_000_000 + int(hashlib.sha256(data).hexdigest()[:7], 16)
+    os.utime(target, ns=(time, time))

@@ -123,7 +123,7 @@ class Mistake:
 
     code: int
     says: tuple[str, ...]
-    edit: Callable[[Path], None] = untouched
+    edit: Callable[[Path], object] = untouched
     words: tuple[str, ...] = ("plan",)
     env: dict[str, str] = field(default_factory=dict)
 

@@ -1,0 +1,32 @@
+"""Build contexts: what BuildKit sees of an edit, and what the image says of itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from factories import make_plan
+
+from graft import build
+from graft.store import CHECKED_MTIME
+
+
+def test_an_edit_that_keeps_the_size_has_another_time(tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("one", "same", "other")}
+    for name, data in (("one", b"1"), ("same", b"1"), ("other", b"2")):
+        build._bytes(files[name], data)
+    times = {name: file.stat().st_mtime_ns for name, file in files.items()}
+    assert times["one"] == times["same"] != times["other"]
+    assert {time // 1_000_000_000 for time in times.values()} == {CHECKED_MTIME}, "layers hold whole seconds"
+
+
+def test_the_recipe_in_the_image_changes_only_with_the_key() -> None:
+    def gate_only(data: dict[str, object]) -> None:
+        data["smoke"] = ["core", "files"]
+        data["waivers"] = [{"check": "files", "file": "a.py", "reason": "known", "until": "later"}]
+
+    plain, other = make_plan(), make_plan(recipe=gate_only)
+    assert plain.image.key == other.image.key
+    assert build._recipe_facts(plain) == build._recipe_facts(other)
+    changed = make_plan(recipe=lambda data: data["env"].update(MORE="1"))
+    assert changed.image.key != plain.image.key
+    assert build._recipe_facts(changed) != build._recipe_facts(plain)
