@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
+import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from graft import net
 from graft.console import ByteMeter, Console, size
@@ -15,6 +16,9 @@ from graft.store import CHECKED_MTIME, Store, Wanted, mark_checked, missing
 __all__ = ["CHECKED_MTIME", "Store", "Wanted", "fetch", "mark_checked", "missing"]
 
 PARALLEL = 8
+POLL_SECONDS = 0.05
+#: How long the other downloads may take to end when one has failed, or on an interrupt.
+GRACE_SECONDS = 2.0
 
 
 def fetch(store: Store, wanted: Sequence[Wanted], console: Console, *, offline: bool = False) -> int:
@@ -37,25 +41,45 @@ def fetch(store: Store, wanted: Sequence[Wanted], console: Console, *, offline: 
 def _download_all(store: Store, lacking: Sequence[Wanted], meter: ByteMeter) -> None:
     stop = threading.Event()
     client = net.session()
+    waiting: queue.SimpleQueue[Wanted] = queue.SimpleQueue()
+    for item in lacking:
+        waiting.put(item)
+    problems: list[Exception] = []
 
-    def one(item: Wanted) -> None:
-        if stop.is_set():
-            return
-        _download(store, item, client, meter, stop)
+    def work() -> None:
+        while not stop.is_set() and (item := _next(waiting)) is not None:
+            try:
+                _download(store, item, client, meter, stop)
+            except net.Stopped:
+                return
+            except Exception as problem:
+                problems.append(problem)
+                stop.set()
 
-    with ThreadPoolExecutor(PARALLEL) as pool:
-        try:
-            jobs = [pool.submit(one, item) for item in lacking]
-            wait(jobs, return_when=FIRST_EXCEPTION)
-        except KeyboardInterrupt as interrupt:
-            stop.set()
-            raise Interrupted("interrupted while fetching", cure="run the same command: it resumes") from interrupt
-        finally:
-            stop.set()
-    problems = [job.exception() for job in jobs if job.done() and job.exception() is not None]
-    real = [problem for problem in problems if not isinstance(problem, net.Stopped)]
-    if real and real[0] is not None:
-        raise real[0]
+    # Not a pool: its end waits for every thread, and one that reads from a stalled server would hold up Ctrl-C for a
+    # minute. What such a thread leaves is a part that the next run goes on with.
+    workers = [threading.Thread(target=work, daemon=True) for _ in range(min(PARALLEL, len(lacking)))]
+    for worker in workers:
+        worker.start()
+    try:
+        while any(worker.is_alive() for worker in workers) and not stop.wait(POLL_SECONDS):
+            pass
+    except KeyboardInterrupt as interrupt:
+        raise Interrupted("interrupted while fetching", cure="run the same command: it resumes") from interrupt
+    finally:
+        stop.set()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))
+    if problems:
+        raise problems[0]
+
+
+def _next(waiting: queue.SimpleQueue[Wanted]) -> Wanted | None:
+    try:
+        return waiting.get_nowait()
+    except queue.Empty:
+        return None
 
 
 def _download(store: Store, item: Wanted, client: net.Session, meter: ByteMeter, stop: threading.Event) -> None:
