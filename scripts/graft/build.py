@@ -184,7 +184,7 @@ class _Steps:
         if match is None:
             return
         number, rest = match[1], match[2]
-        if rest.startswith("[") and not rest.startswith("[internal]"):
+        if rest.startswith("[") and not rest.startswith(("[internal]", "[context")):
             self._names[number] = _short(rest)
         elif rest == "CACHED":
             self._names.pop(number, None)
