@@ -23,6 +23,7 @@ MEMORY = "16g"
 PROCESSES = 4096
 LOG_BYTES = "16m"
 GONE_SECONDS = 30.0
+LATE_SECONDS = 5.0
 
 
 class Containers:
@@ -31,17 +32,19 @@ class Containers:
     def __init__(self, client: DockerClient, run_id: str) -> None:
         self._client = client
         self.run_id = run_id
+        self._asked_for: str | None = None
 
     def start(self, image_id: str, test_id: str, file: str) -> str:
         """Create and start the container of one test; returns its id."""
         from docker.types import LogConfig
 
         api = self._client.api
+        name = self._asked_for = f"graft-gate-{self.run_id}-{test_id}"
         made = api.create_container(
             image_id,
             entrypoint=[PYTHON, f"{TESTS}/{file}"],
             command=[],
-            name=f"graft-gate-{self.run_id}-{test_id}",
+            name=name,
             labels={LABEL: self.run_id, OWNER_LABEL: owner()},
             # The client's configuration may name proxies; none of them may reach a test.
             use_config_proxy=False,
@@ -57,6 +60,7 @@ class Containers:
                 log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": LOG_BYTES}),
             ),
         )
+        self._asked_for = None
         container = str(made["Id"])
         api.start(container)
         return container
@@ -85,6 +89,12 @@ class Containers:
 
     def remove_all(self) -> None:
         """Remove what carries this run's label, also a container whose creation was interrupted."""
+        end = time.monotonic() + LATE_SECONDS
+        while self._asked_for is not None and time.monotonic() < end:
+            # An engine goes on with a request that nobody waits for, and the container is listed once it is made.
+            if self._client.api.containers(all=True, filters={"name": self._asked_for}):
+                break
+            time.sleep(0.1)
         for container in _labelled(self._client, f"{LABEL}={self.run_id}"):
             self.remove(container)
 
