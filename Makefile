@@ -66,5 +66,5 @@ $(STAMP): requirements.txt
 	  || { echo "graft needs Python 3.11 or newer; name one with PYTHON=..." >&2; exit 2; }
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "cannot make a venv: on Debian, apt-get install python3-venv" >&2; exit 2; }
-	@$(VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement requirements.txt >&2
+	@$(VENV)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements.txt >&2
 	@touch $@
