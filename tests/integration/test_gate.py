@@ -174,7 +174,13 @@ def test_tests_of_another_image_are_refused(images: Images, tmp_path: Path) -> N
 def start(images: Images, tmp_path: Path) -> subprocess.Popen[bytes]:
     """A gate run of its own process, with two tests that do not end."""
     argv = [sys.executable, "-c", INTERRUPTED, images.host, images.smoke, images.candidate, str(tmp_path)]
-    process = subprocess.Popen(argv, env={**os.environ, "PYTHONPATH": str(SOURCE / "scripts")}, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        argv,
+        env={**os.environ, "PYTHONPATH": str(SOURCE / "scripts")},
+        stderr=subprocess.PIPE,
+        # A shell's background job ignores SIGINT, and its children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     deadline = time.monotonic() + 60
     while len(images.containers()) < 2:
         assert process.poll() is None

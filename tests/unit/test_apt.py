@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from graft.apt import Archive, DebPin, Mirrors, host_mirrors, pockets_of
 from graft.apt.archive import _printed, _records
-from graft.apt.sources import DEFAULT_MAIN, DEFAULT_SECURITY, parse_deb822, parse_one_line
+from graft.apt.sources import parse_deb822, parse_one_line
 from graft.errors import BadInput, FetchFailed
 from graft.paths import Paths
 
@@ -88,7 +88,20 @@ def test_one_line_form_with_options_and_comments(tmp_path: Path) -> None:
 )
 def test_what_is_no_debian_archive_is_not_taken_for_one(tmp_path: Path, files: dict[str, str]) -> None:
     found = host_mirrors(etc(tmp_path, **files))
-    assert (found.main, found.security) == ((DEFAULT_MAIN,), (DEFAULT_SECURITY,))
+    assert (found.main, found.security) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "said"),
+    [
+        (Mirrors(), "no Debian archive, and bookworm is needed"),
+        (Mirrors(("http://m.example/debian",)), "no Debian security archive, and bookworm-security is needed"),
+    ],
+)
+def test_without_an_archive_it_says_which_and_invents_none(tmp_path: Path, mirrors: Mirrors, said: str) -> None:
+    with pytest.raises(FetchFailed, match=said) as problem:
+        Archive(Paths(tmp_path), ["bookworm", "bookworm-security"], mirrors=mirrors)
+    assert "sources" in (problem.value.cure or "")
 
 
 def test_debians_own_archive_comes_before_vendors(tmp_path: Path) -> None:

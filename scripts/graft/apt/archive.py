@@ -73,8 +73,20 @@ class Archive:
         self.pockets = tuple(pockets)
         self.mirrors = mirrors if mirrors is not None else host_mirrors()
         self.snapshot = snapshot
+        self._require_mirrors()
         key = hashlib.sha256(repr(self.pockets).encode()).hexdigest()[:8]
         self.folder = paths.state / "apt" / f"{self.pockets[0].replace('/', '-')}-{key}"
+
+    def _require_mirrors(self) -> None:
+        """Raises FetchFailed when apt's sources on this host name no archive for one of the pockets."""
+        for pocket in self.pockets:
+            kind = "security archive" if is_security(pocket) else "archive"
+            if not (self.mirrors.security if is_security(pocket) else self.mirrors.main):
+                raise FetchFailed(
+                    f"apt's sources on this host name no Debian {kind}, and {pocket} is needed",
+                    where=str(HOST_ETC),
+                    cure="add one to apt's sources; any suite will do",
+                )
 
     def update(self, max_age: float = FRESH_SECONDS) -> bool:
         """Refresh the package lists when they are older than `max_age` seconds; True when it did.

@@ -20,8 +20,6 @@ KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 ARCHITECTURE = "amd64"
 
 #: Debian's own front door, for a host whose apt names no Debian archive.
-DEFAULT_MAIN = "https://mirror.example/debian"
-DEFAULT_SECURITY = "https://mirror.example/debian-security"
 
 #: Suites and codenames of Debian's archive, without their pockets.
 SUITES = frozenset(
@@ -52,12 +50,9 @@ class Source:
 class Mirrors:
     """Addresses of Debian's archives, best first, without a trailing slash; `keyring` verifies both."""
 
-    main: tuple[str, ...] = (DEFAULT_MAIN,)
-    security: tuple[str, ...] = (DEFAULT_SECURITY,)
+    main: tuple[str, ...] = ()
+    security: tuple[str, ...] = ()
     keyring: Path = KEYRING
-
-    def of_pocket(self, pocket: str) -> tuple[str, ...]:
-        return self.security if is_security(pocket) else self.main
 
 
 def is_security(suite: str) -> bool:
@@ -73,14 +68,14 @@ def pockets_of(suite: str) -> tuple[str, ...]:
 
 
 def host_mirrors(etc: Path = HOST_ETC) -> Mirrors:
-    """Debian's archives as this host's apt knows them; Debian's front door where it names none."""
+    """Debian's archives as this host's apt knows them; empty where it names none: Graft knows no address itself."""
     known = host_sources(etc)
     main = _ranked(known, security=False)
     security = _ranked(known, security=True)
     keyrings = [Path(s.signed_by) for s in (*main, *security) if s.signed_by.startswith("/")]
     return Mirrors(
-        main=_addresses(main) or (DEFAULT_MAIN,),
-        security=_addresses(security) or (DEFAULT_SECURITY,),
+        main=_addresses(main),
+        security=_addresses(security),
         keyring=next((k for k in keyrings if k.is_file()), KEYRING),
     )
 
