@@ -7,7 +7,7 @@ PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.requirements
 # Bytecode is kept, but only below .graft: start-up is most of what a build with nothing to do costs.
-GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=$(CURDIR)/.graft/pycache $(VENV)/bin/python -m graft
+GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=.graft/pycache $(VENV)/bin/python -m graft
 
 # What the user gives on the command line reaches graft through the environment, never through a shell word.
 export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE

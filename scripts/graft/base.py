@@ -23,7 +23,7 @@ from filelock import FileLock
 
 from graft import proc
 from graft.apt import Archive, DebPin, pockets_of
-from graft.errors import BadInput, BuildFailed, EngineMissing
+from graft.errors import BadInput, BuildFailed, EngineMissing, FetchFailed
 from graft.hashes import file_sha256
 from graft.paths import Paths
 
@@ -70,7 +70,15 @@ def rootfs_key(paths: Paths, pins: Sequence[DebPin], epoch: int) -> str:
 
 
 def build_rootfs(
-    paths: Paths, name: str, pins: Sequence[DebPin], debs: Mapping[DebPin, Path], epoch: int, say: Say, *, suite: str
+    paths: Paths,
+    name: str,
+    pins: Sequence[DebPin],
+    debs: Mapping[DebPin, Path],
+    epoch: int,
+    say: Say,
+    *,
+    suite: str,
+    offline: bool = False,
 ) -> Path:
     """rootfs.tar of a base, from the store when it is there.
 
@@ -99,7 +107,7 @@ def build_rootfs(
         work = folder / f"work-{os.getpid()}"
         work.mkdir()
         try:
-            tools = _tools(paths, suite)
+            tools = _tools(paths, suite, offline)
             say(f"base {name}: root file system from {len(pins)} packages of Debian {suite}")
             _repository(work / "debs", pins, debs)
             _bootstrap(paths, tools, work, pins, epoch, name)
@@ -110,19 +118,21 @@ def build_rootfs(
     return done
 
 
-def _tools(paths: Paths, suite: str) -> Path:
+def _tools(paths: Paths, suite: str, offline: bool) -> Path:
     """mmdebstrap and the perl of the same release, unpacked. The caller holds a lock."""
     for program in ("apt-get", "dpkg", "dpkg-deb", "tar", "unshare", "chroot"):
         if shutil.which(program, path=_path()) is None:
             raise EngineMissing(
                 f"a base of Debian packages is made with {program}, which this host lacks",
-                cure="build on a Debian or Ubuntu host, or give the recipe a base of kind image",
+                cure="build on a Debian or Ubuntu host",
             )
     if platform.machine() != "x86_64":
         raise EngineMissing("a base of Debian packages is made of amd64 programs", cure="build on an x86_64 host")
     root = paths.state / "bootstrap" / suite
     if (root / "versions.json").is_file():
         return root
+    if offline:
+        raise FetchFailed("offline, and mmdebstrap is not unpacked here", cure="run make image without OFFLINE=1 once")
     archive = Archive(paths, pockets_of(suite))
     wanted = [pin for pin in archive.resolve(["mmdebstrap"], set="builder") if TOOLS.fullmatch(pin.name)]
     fresh, folder = root.with_name(f"{suite}.new"), root.with_name(f"{suite}.debs")

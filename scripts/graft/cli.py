@@ -40,6 +40,19 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         interrupted = Interrupted("interrupted", cure="run the same command: it goes on where it stopped")
         console.error(interrupted)
         sys.exit(interrupted.exit_code)
+    except BrokenPipeError:
+        # The reader of stdout went away, as `| head` does; nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except OSError as problem:
+        place = str(problem.filename) if problem.filename else None
+        failed = BadInput(
+            f"the system refuses: {problem.strerror or problem}",
+            where=place,
+            cure="check that it exists, whose it is, and that the disk is not full",
+        )
+        console.error(failed)
+        sys.exit(failed.exit_code)
     sys.exit(0)
 
 
@@ -47,6 +60,7 @@ def main_inner(words: Sequence[str], console: Console) -> None:
     """Run one verb; raises GraftError."""
     options = parser().parse_args(words)
     options.run(options, console)
+    sys.stdout.flush()
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,7 +93,9 @@ def _common(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--arch", default=env("ARCH") or None, help="sm90, sm100, ... (default: build.yaml's)")
     verb.add_argument("--engine", default=env("ENGINE") or "auto", type=_mode, help="|".join(MODES))
     verb.add_argument("--jobs", type=int, default=env("JOBS") or None, help="compiler processes at once")
-    verb.add_argument("--offline", action="store_true", default=env("OFFLINE", "") not in ("", "0"))
+    verb.add_argument(
+        "--offline", action="store_true", default=env("OFFLINE", "").lower() not in ("", "0", "no", "false")
+    )
     verb.add_argument("--json", action="store_true", help="the result, or the error, as JSON on stdout")
 
 
@@ -157,13 +173,13 @@ def _engine(options: argparse.Namespace, console: Console) -> None:
 def _engine_stop(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.tools import stop_engine
 
-    stop_engine(_session(options, console))
+    stop_engine(find_root((options.project or Path.cwd()).resolve()), console)
 
 
 def _clean(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.tools import clean
 
-    clean(_session(options, console), yes=options.yes)
+    clean(find_root((options.project or Path.cwd()).resolve()), console, yes=options.yes)
 
 
 _FLAG = {"action": "store_true"}

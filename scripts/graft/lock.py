@@ -177,7 +177,9 @@ def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) 
                 "pockets": list(base.bootstrap.pockets),
             }
         ),
-        "patches": digest_of({"patches": list(recipe.patches), "facts": patch_facts, "packages": digest_of(packages)}),
+        "patches": digest_of(
+            {"patches": sorted(recipe.patches), "facts": patch_facts, "packages": digest_of(packages)}
+        ),
     }
 
 

@@ -73,15 +73,20 @@ class PatchRecord(Model):
     after: tuple[str, ...] = Field(default=(), strict=False)
     author: Sentence
     license: Sentence
-    tests: tuple[TestFile, ...] = Field(min_length=1, strict=False)
+    tests: tuple[TestFile, ...] = Field(min_length=1, max_length=1, strict=False)
     allows: tuple[Permission, ...] = Field(default=(), strict=False)
 
     @field_validator("id")
     @classmethod
     def _id(cls, value: str) -> str:
-        if not PATCH_ID.match(value) or len(value) > 80 or value.split("-")[0].isdigit():
+        if not PATCH_ID.fullmatch(value) or len(value) > 80 or value.split("-")[0].isdigit():
             raise ValueError(f"{value!r} is not a patch id: {ID_RULE}")
         return value
+
+    @property
+    def test(self) -> str:
+        """Name of its test in the component's folder; the gate runs just this one."""
+        return f"tests/test_{self.id.replace('-', '_')}.py"
 
     @property
     def file(self) -> str:
@@ -183,6 +188,9 @@ def _files(document: Document, series: Series, folder: Path) -> Iterable[Finding
             yield document.where(("patches", index, "id")), f"{record.file} is in the series but not in {folder}"
         for position, test in enumerate(record.tests):
             used.add(test)
+            if test != record.test:
+                where = document.where(("patches", index, "tests", position))
+                yield where, f"the test of {record.id} is {record.test}, not {test}"
             if not _is_plain_file(folder / test):
                 yield (
                     document.where(("patches", index, "tests", position)),

@@ -91,7 +91,10 @@ def find_root(start: Path) -> Paths:
     for folder in (start, *start.parents):
         if (folder / "build.yaml").is_file():
             return Paths(folder)
+        if (folder / ".git").exists():
+            # Another checkout around this one is another project.
+            break
     raise BadInput(
-        f"no build.yaml in {start} or any folder above it",
+        f"no build.yaml in {start} or above it in this checkout",
         cure="run graft inside a project, or name it with --project",
     )

@@ -345,6 +345,14 @@ def image_env(project: Project, recipe: Recipe, arch: Arch) -> dict[str, str]:
         "FLASHINFER_CUDA_ARCH_LIST": arch.torch_list,
         "TORCH_CUDA_ARCH_LIST": arch.torch_list,
     }
+    # Defaults may be changed; what the tools find each other by, and the architecture, may not.
+    clash = sorted({*made} & {*recipe.env} - {"LANG", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"})
+    if clash:
+        raise BadInput(
+            f"env: {clash[0]} is set by Graft, from the base and the architecture",
+            where=f"recipes/{recipe.recipe}.yaml",
+            cure="remove it from the recipe",
+        )
     return {**made, **recipe.env}
 
 

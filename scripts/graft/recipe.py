@@ -204,10 +204,13 @@ def _against_project(recipe: Recipe, project: Project, name: str) -> list[Findin
         if arch in recipe.arches[:index]:
             findings.append((("arches", index), f"arches: {arch} is listed twice"))
     for index, waiver in enumerate(recipe.waivers):
-        if waiver.arch is not None and waiver.arch not in project.arches:
-            findings.append((("waivers", index, "arch"), f"waivers: unknown architecture {waiver.arch!r}"))
+        if waiver.arch is not None and waiver.arch not in recipe.arches:
+            findings.append((("waivers", index, "arch"), f"waivers: {waiver.arch!r} is no architecture of this recipe"))
         if waiver.check not in recipe.smoke:
             findings.append((("waivers", index, "check"), f"waivers: {waiver.check!r} is no smoke test of this recipe"))
+    for index, test in enumerate(recipe.smoke):
+        if test in recipe.smoke[:index]:
+            findings.append((("smoke", index), f"smoke: {test} is listed twice"))
     findings += _components(recipe, project)
     for index, ref in enumerate(recipe.patches):
         if ref.partition("/")[0] not in recipe.components:

@@ -167,6 +167,34 @@ MISTAKES = {
     "smoke test that does not exist": Mistake(
         2, ("smoke test", "cuda-code"), replace(RECIPE, "smoke: [core,", "smoke: [cor,")
     ),
+    "smoke test listed twice": Mistake(
+        2, (at(RECIPE), "core is listed twice"), replace(RECIPE, "smoke: [core,", "smoke: [core, core,")
+    ),
+    "environment that Graft sets": Mistake(
+        2, (re.escape(RECIPE), "PATH is set by Graft", "remove it"), replace(RECIPE, "env:", "env:\n  PATH: /x")
+    ),
+    "patch for another version": Mistake(
+        2,
+        (r"patches/vllm/series\.yaml", r"meant for vllm <0\.30, not for 0\.32\.0", "widen"),
+        replace("patches/vllm/series.yaml", 'version: "<0.33"', 'version: "<0.30"'),
+    ),
+    "patch for another architecture": Mistake(
+        2,
+        (r"patches/vllm/series\.yaml", "meant for sm80, not for sm90"),
+        replace("patches/vllm/series.yaml", 'version: "<0.33"', 'version: "<0.33", arches: [sm80]'),
+    ),
+    "test of a patch with another name": Mistake(
+        2,
+        (at("patches/vllm/series.yaml"), r"the test of mtp-indexer-scales is tests/test_mtp_indexer_scales\.py"),
+        replace("patches/vllm/series.yaml", "tests/test_mtp_indexer_scales.py", "tests/test_glm_dsa_dcp_defaults.py"),
+    ),
+    "resolving while offline": Mistake(
+        4, ("offline", "packages", "make lock"), remove(LOCK), ("lock",), env={"OFFLINE": "1"}
+    ),
+    "a check that would choose anew": Mistake(2, ("--check", "--upgrade"), words=("lock", "--check", "--upgrade")),
+    "a folder where a file should be": Mistake(
+        2, ("the system refuses", "zz"), lambda root: (root / "images/smoke/zz.py").mkdir()
+    ),
     "build.yaml: unknown key": Mistake(
         2, (at("build.yaml"), "did you mean 'channels'"), replace("build.yaml", "channels:", "chanels:")
     ),

@@ -19,7 +19,7 @@ import pytest
 
 from graft import engine
 from graft.engine import daemon, packages, probe
-from graft.errors import EngineMissing
+from graft.errors import EngineMissing, FetchFailed
 from graft.paths import Paths
 
 
@@ -212,13 +212,18 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Unpacking and starting are replaced; the list tells that they were asked for."""
     calls: list[Path] = []
 
-    def start(paths: Paths, config: object, say: object) -> engine.Engine:
+    def start(paths: Paths, config: object, say: object, offline: bool) -> engine.Engine:
         calls.append(paths.engine)
         return engine.Engine("embedded", "unix:///x", "26.1.5", Path("/d"), Path("/c"), "classic")
 
     monkeypatch.setattr(engine, "_start", start)
     monkeypatch.setattr(packages, "require_host", lambda: None)
     return calls
+
+
+def test_offline_the_packages_are_not_fetched(tmp_path: Path) -> None:
+    with pytest.raises(FetchFailed, match="offline, and the engine's packages are not unpacked"):
+        packages.unpack(Paths(tmp_path), Config(), print, offline=True)
 
 
 def test_system_mode_never_falls_back(tmp_path: Path, no_system: None, started: list[Path]) -> None:

@@ -308,3 +308,10 @@ def test_flashinfer_parts_of_two_versions_are_refused() -> None:
 
     with pytest.raises(BadInput, match=r"flashinfer-cubin 0\.6\.1 does not belong to flashinfer-python 0\.7\.0"):
         make_plan(lock=add)
+
+
+@pytest.mark.parametrize("name", ["PATH", "CUDA_HOME", "TORCH_CUDA_ARCH_LIST"])
+def test_a_recipe_may_not_move_what_the_tools_find_each_other_by(name: str) -> None:
+    project, recipe = make_project(), make_recipe(lambda r: r["env"].update({name: "x"}))
+    with pytest.raises(BadInput, match=f"{name} is set by Graft"):
+        image_env(project, recipe, select_arch(recipe, project, "sm90", "ARCH"))

@@ -183,6 +183,7 @@ def _inputs(session: Session, planned: Plan) -> Inputs:
         CHECKED_MTIME,
         session.console.say,
         suite=planned.lock.base.suite,
+        offline=session.offline,
     )
     pristine: dict[str, dict[str, bytes]] = {}
     patches: dict[str, dict[str, bytes]] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from graft import index, patching
 from graft.commands.session import Session, component_file, lock_inputs, patchsets, sources_of
-from graft.errors import GraftError, LockStale
+from graft.errors import BadInput, FetchFailed, GraftError, LockStale
 from graft.fetch import fetch
 from graft.lock import FORMAT, BasePin, Lock, Part, PatchedComponent, load_lock, write_lock
 from graft.patchset import PatchSet
@@ -24,6 +24,8 @@ def lock(session: Session, *, upgrade: bool = False, base_anew: bool = False, ch
     base_anew: choose the base's Debian packages anew.
     check:     write nothing; LockStale when the lock is not fresh.
     """
+    if check and (upgrade or base_anew):
+        raise BadInput("--check looks at the lock as it is", where="arguments", cure="leave out --upgrade and --base")
     recipe = load_recipe(session.paths, session.project, session.recipe)
     sets = patchsets(session, recipe)
     inputs = lock_inputs(session, recipe, sets)
@@ -63,6 +65,9 @@ def _resolve(
     keep: set[Part],
     upgrade: bool,
 ) -> Lock:
+    if session.offline and not {"packages", "base"} <= keep:
+        parts = ", ".join(sorted({"packages", "base"} - keep))
+        raise FetchFailed(f"offline, and these parts must be resolved: {parts}", cure="run make lock without OFFLINE=1")
     if old is not None and "packages" in keep:
         found = Resolved(old.packages, old.builder, old.sources, old.date, old.resolver)
     else:

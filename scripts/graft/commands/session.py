@@ -15,7 +15,7 @@ from graft.console import Console
 from graft.errors import BadInput, GraftError
 from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
-from graft.patchset import PatchSet, load_patchset
+from graft.patchset import Patch, PatchSet, load_patchset
 from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Project, load_project
@@ -101,19 +101,36 @@ def lock_inputs(session: Session, recipe: Recipe, sets: dict[str, PatchSet]) -> 
 def patchsets(session: Session, recipe: Recipe) -> dict[str, PatchSet]:
     """The patch sets of the components that the recipe patches. Raises BadInput for a patch that is not there."""
     sets: dict[str, PatchSet] = {}
+    where = session.paths.relative(session.paths.recipe(recipe.recipe))
     for component in dict.fromkeys(ref.partition("/")[0] for ref in recipe.patches):
         sets[component] = load_patchset(session.paths.patches / component)
-        sets[component].select(
-            recipe.patches_of(component), session.paths.relative(session.paths.recipe(recipe.recipe))
-        )
+        chosen = sets[component].select(recipe.patches_of(component), where)
+        for patch in chosen:
+            _check_when(recipe, component, patch)
     return sets
+
+
+def _check_when(recipe: Recipe, component: str, patch: Patch) -> None:
+    """Raises BadInput for a patch that its record does not mean for the pinned version, or for an architecture."""
+    pinned, when = recipe.components[component], patch.record.when
+    series = str(patch.path.parent / "series.yaml")
+    cure = f"its end is: {patch.record.until}. Take it out of the recipe, or widen `when`"
+    if not when.holds(pinned.version):
+        what = f"{component}/{patch.id} is meant for {component} {when.version}, not for {pinned.version}"
+        raise BadInput(what, where=series, cure=cure)
+    others = [arch for arch in recipe.arches if pinned.on(arch) and not when.holds(pinned.version, arch)]
+    if others:
+        what = f"{component}/{patch.id} is meant for {', '.join(when.arches or ())}, not for {', '.join(others)}"
+        raise BadInput(what, where=series, cure=cure)
 
 
 def ready_engine(session: Session) -> Engine:
     """An engine that answers; raises EngineMissing."""
     from graft import engine
 
-    return engine.ensure(session.paths, session.project.engine, session.mode, session.console.say)
+    return engine.ensure(
+        session.paths, session.project.engine, session.mode, session.console.say, offline=session.offline
+    )
 
 
 class Sources:
@@ -180,22 +197,22 @@ def component_file(locked: Lock, recipe: Recipe, component: str) -> FilePin:
 
 def remember(session: Session, planned: Plan) -> None:
     """Keep the inputs of the last image, for `plan --why`."""
+    last_file(session).parent.mkdir(parents=True, exist_ok=True)
     write_atomic(last_file(session), json.dumps(dict(planned.image.inputs), indent=1) + "\n")
 
 
 def last(session: Session) -> dict[str, str] | None:
     """The inputs of the last image of this recipe and architecture."""
-    path = last_file(session)
-    if not path.is_file():
+    try:
+        data = json.loads(last_file(session).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        # Only a hint for people: a damaged one is as good as none.
         return None
-    data: dict[str, str] = json.loads(path.read_text(encoding="utf-8"))
-    return data
+    return data if isinstance(data, dict) else None
 
 
 def last_file(session: Session) -> Path:
-    folder = session.paths.state / "last"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{session.recipe}-{session.arch}.json"
+    return session.paths.state / "last" / f"{session.recipe}-{session.arch}.json"
 
 
 def image_sources(paths: Paths) -> ImageSources:

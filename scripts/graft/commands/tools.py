@@ -6,8 +6,9 @@ import shutil
 import sys
 
 from graft.commands.session import Session, make_plan, ready_engine, wanted
-from graft.console import size
+from graft.console import Console, size
 from graft.errors import BadInput
+from graft.paths import Paths
 
 
 def fetch_only(session: Session) -> None:
@@ -28,28 +29,30 @@ def start_engine(session: Session) -> None:
     session.console.result(engine.host, {"host": engine.host, "kind": engine.kind, "version": engine.version})
 
 
-def stop_engine(session: Session) -> None:
-    """End the embedded engine of this project; its images and cache stay."""
+def stop_engine(paths: Paths, console: Console) -> None:
+    """End the embedded engine of this project; its images and cache stay. Works with a broken build.yaml."""
     from graft import engine
 
-    ended = engine.stop(session.paths)
-    session.console.result("stopped" if ended else "no embedded engine was running", {"stopped": ended})
+    ended = engine.stop(paths)
+    console.result("stopped" if ended else "no embedded engine was running", {"stopped": ended})
 
 
-def clean(session: Session, *, yes: bool = False) -> None:
-    """End the engine and remove .graft, the store with it, after asking."""
+def clean(paths: Paths, console: Console, *, yes: bool = False) -> None:
+    """End the engine and remove .graft, the store with it, after asking. Works with a broken build.yaml."""
     from graft import engine
 
-    state = session.paths.state
+    state = paths.state
     if not state.exists():
-        session.console.result("nothing to clean", {"removed": False})
+        console.result("nothing to clean", {"removed": False})
         return
     if not yes and not _confirmed(f"remove {state}: images, build cache and downloaded files?"):
         raise BadInput("not confirmed; nothing was removed", cure="answer y, or run: make clean YES=1")
-    engine.stop(session.paths)
-    with session.console.step(f"remove {state}"):
-        shutil.rmtree(state)
-    session.console.result("removed", {"removed": True})
+    engine.stop(paths)
+    with console.step(f"remove {state}"):
+        # .graft may be a link to another disk.
+        shutil.rmtree(state.resolve())
+        state.unlink(missing_ok=True)
+    console.result("removed", {"removed": True})
 
 
 def _confirmed(question: str) -> bool:

@@ -23,13 +23,13 @@ Say = Callable[[str], None]
 LOW_DISK_BYTES = 20_000_000_000
 
 
-def ensure(paths: Paths, config: EngineConfig, mode: Mode, say: Say) -> Engine:
+def ensure(paths: Paths, config: EngineConfig, mode: Mode, say: Say, *, offline: bool = False) -> Engine:
     """A daemon that answers. Quick when there is one; else the embedded engine is fetched and started.
 
     Raises EngineMissing (none, and none can be started here), FetchFailed (its packages).
     """
     if mode == "embedded":
-        return _embedded(paths, config, say)
+        return _embedded(paths, config, say, offline=offline)
     try:
         return probe.system_engine(paths.engine / "system-config")
     except probe.Unsuitable as reason:
@@ -38,7 +38,7 @@ def ensure(paths: Paths, config: EngineConfig, mode: Mode, say: Say) -> Engine:
                 f"the system's engine cannot be used: {reason}",
                 cure="start Docker 26 or newer with buildx, or run with ENGINE=embedded",
             ) from reason
-        return _embedded(paths, config, say, f"the system's engine cannot be used ({reason})")
+        return _embedded(paths, config, say, f"the system's engine cannot be used ({reason})", offline=offline)
 
 
 def find(paths: Paths) -> Engine | None:
@@ -68,7 +68,7 @@ def stop(paths: Paths) -> bool:
         return daemon.stop(daemon.Layout(paths.engine))
 
 
-def _embedded(paths: Paths, config: EngineConfig, say: Say, because: str = "") -> Engine:
+def _embedded(paths: Paths, config: EngineConfig, say: Say, because: str = "", *, offline: bool = False) -> Engine:
     found = _current(paths, config)
     if found is not None:
         return found
@@ -86,7 +86,7 @@ def _embedded(paths: Paths, config: EngineConfig, say: Say, because: str = "") -
             return found
         if because:
             say(f"engine: {because}; using the embedded one")
-        return _start(paths, config, say)
+        return _start(paths, config, say, offline)
 
 
 def _current(paths: Paths, config: EngineConfig) -> Engine | None:
@@ -117,12 +117,12 @@ def _busy(paths: Paths, config: EngineConfig) -> Engine | None:
     return None
 
 
-def _start(paths: Paths, config: EngineConfig, say: Say) -> Engine:
+def _start(paths: Paths, config: EngineConfig, say: Say, offline: bool) -> Engine:
     layout = daemon.Layout(paths.engine)
     if daemon.stop(layout):
         say("engine: ended what was left of an earlier one, or of other packages")
     if not packages.is_unpacked(paths.engine, config):
-        packages.unpack(paths, config, say)
+        packages.unpack(paths, config, say, offline)
     probe.write_client_config(
         paths.engine.resolve() / "config", layout.root / "usr/libexec/docker/cli-plugins/docker-buildx"
     )

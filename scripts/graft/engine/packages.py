@@ -14,7 +14,7 @@ from pathlib import Path
 from graft import proc
 from graft.apt import Archive, pockets_of
 from graft.engine.model import EngineConfig
-from graft.errors import EngineMissing
+from graft.errors import EngineMissing, FetchFailed
 from graft.hashes import file_sha256
 from graft.paths import Paths
 
@@ -60,12 +60,16 @@ def is_unpacked(engine: Path, config: EngineConfig) -> bool:
     return bool(recorded.get("key") == key(config)) and all((engine / "root" / p).exists() for p in PROGRAMS)
 
 
-def unpack(paths: Paths, config: EngineConfig, say: Callable[[str], None]) -> None:
+def unpack(paths: Paths, config: EngineConfig, say: Callable[[str], None], offline: bool = False) -> None:
     """Fetch and unpack the packages; `versions.json` records what they are.
 
     The caller holds the engine's lock, and no engine of an older unpack runs.
     Raises FetchFailed, BadInput (no such package), EngineMissing (the programs do not run here).
     """
+    if offline:
+        raise FetchFailed(
+            "offline, and the engine's packages are not unpacked here", cure="run make engine without OFFLINE=1 once"
+        )
     engine = paths.engine
     debs, fresh = engine / "debs", engine / "root.new"
     for folder in (debs, fresh):
