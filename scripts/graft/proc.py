@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -68,17 +68,21 @@ def run(
     words = [str(a) for a in argv]
     title = what or f"{Path(words[0]).name} failed"
     try:
-        process = subprocess.Popen(
-            words,
-            cwd=cwd,
-            env=dict(env) if env is not None else None,
-            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        with _interrupts_kept() as came:
+            process = subprocess.Popen(
+                words,
+                cwd=cwd,
+                env=dict(env) if env is not None else None,
+                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
     except OSError as problem:
         raise error(f"{title}: {problem.strerror}: {words[0]}", cure=cure) from problem
+    if came:
+        end_group(process)
+        raise Interrupted(f"interrupted while running {Path(words[0]).name}")
 
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(log.open("ab")) if log is not None else None
@@ -102,6 +106,25 @@ def run(
     if check and rc != 0:
         raise error(f"{title} (exit {rc})", cure=cure, tail=pumps.tail() or quoted(words))
     return Completed(tuple(words), rc, pumps.text("stdout"), pumps.text("stderr"))
+
+
+@contextlib.contextmanager
+def _interrupts_kept() -> Iterator[list[int]]:
+    """Keeps signals that arrive inside for afterwards: between fork and return, nobody could end the child."""
+    came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # An ignored signal stays ignored, for the child as well; and one without a handler ends us anyway.
+    ours = [number for number, handler in before.items() if callable(handler)]
+    for number in ours:
+        signal.signal(number, lambda got, frame: came.append(got))
+    try:
+        yield came
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])
 
 
 def end_group(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) -> None:

@@ -203,6 +203,30 @@ def test_an_interrupt_ends_the_group_and_is_reported(tmp_path: Path) -> None:
     assert until(lambda: gone(child) and gone(leader))
 
 
+def test_an_interrupt_while_a_program_starts_ends_it_too(tmp_path: Path) -> None:
+    code = f"""
+        import os, signal, subprocess
+        from graft import proc
+        from graft.errors import Interrupted
+        start = subprocess.Popen
+        def interrupted(*words, **options):
+            made = start(*words, **options)
+            os.kill(os.getpid(), signal.SIGINT)
+            return made
+        proc.subprocess.Popen = interrupted
+        try:
+            proc.run(["sh", "-c", "echo $$ > {tmp_path}/leader; exec sleep 300"])
+        except Interrupted:
+            print("interrupted")
+    """
+    env = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    argv = [PY, "-c", textwrap.dedent(code)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=30, check=False)
+    assert done.stdout == "interrupted\n", done.stderr
+    pid = (tmp_path / "leader").read_text() if (tmp_path / "leader").exists() else ""
+    assert not pid or until(lambda: gone(int(pid)))
+
+
 def test_a_second_interrupt_leaves_nothing_alive(tmp_path: Path) -> None:
     script = f"trap '' INT; echo $$ > {tmp_path}/leader; while :; do sleep 1; done"
     running = driver(tmp_path, script, grace=30)
