@@ -173,7 +173,7 @@ class Control:
         self._bench = bench
         self._folder = bench.root / ".graft" / "control"
 
-    def build(self, name: str, target: str | None = None) -> float:
+    def build(self, name: str) -> float:
         session = self._bench.session
         planned = make_plan(session)
         engine = ensure(session.paths, session.project.engine, "embedded", print)
@@ -192,7 +192,6 @@ class Control:
         for context in ("scripts", "fatbin", "patches-vllm", "patches-flashinfer", "builder-debs"):
             words += ["--build-context", f"{context}={contexts / context}"]
         words += ["--build-context", f"pip={Path(importlib.util.find_spec('pip').origin).parent}"]
-        words += ["--target", target] if target else []
         words += ["--build-arg", f"MODULES={' '.join(planned.builds[0].component.modules)}"]
         for secret, file in host_settings(self._folder).items():
             words += ["--secret", f"id={secret},src={file}"]

@@ -1,5 +1,5 @@
 # The bench's control: what one writes without Graft. Same base, same packages, same patches, same compiled modules.
-FROM scratch AS installed
+FROM scratch
 ADD rootfs.tar /
 RUN --network=none --mount=type=bind,from=builder-debs,target=/debs \
     --mount=type=bind,from=scripts,source=install-debs.sh,target=/install-debs.sh \
@@ -15,8 +15,6 @@ RUN --network=host --mount=type=secret,id=ca --mount=type=secret,id=settings --m
     mkdir /src && tar xzf /sdist/*.tar.gz -C /src --strip-components 1
 RUN --network=none cd /src && for p in /patches/flashinfer/*.patch; do git apply "$p"; done && \
     cd /opt/venv/lib/python3.11/site-packages && for p in /patches/vllm/*.patch; do git apply "$p"; done
-
-FROM installed
 ARG MODULES
 RUN --network=none --mount=type=bind,from=pip,target=/pip \
     --mount=type=bind,from=scripts,target=/graft/scripts --mount=type=bind,from=fatbin,target=/graft/smoke/lib \
