@@ -241,7 +241,7 @@ def test_killed_in_a_build_it_leaves_no_process_and_no_mount(paths: Paths, up: e
 def test_other_packages_are_unpacked_anew(paths: Paths, up: engine.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def refuse(paths: Paths, config: object, say: object) -> None:
+    def refuse(paths: Paths, config: object, say: object, offline: bool) -> None:
         asked.append("unpack")
         raise BuildFailed("far enough")
 
