@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from graft import __version__
 from graft.console import Console
 from graft.errors import BadInput, GraftError, Interrupted
-from graft.paths import find_root
+from graft.paths import Paths, find_root
 
 if TYPE_CHECKING:
     from graft.commands.session import Session
@@ -106,13 +106,17 @@ def _mode(value: str) -> str:
     return value
 
 
+def _paths(options: argparse.Namespace) -> Paths:
+    return find_root((options.project or Path.cwd()).resolve())
+
+
 def _session(options: argparse.Namespace, console: Console) -> Session:
     from graft.commands.session import open_session
 
     if options.jobs is not None and options.jobs < 1:
         raise BadInput(f"jobs must be 1 or more, not {options.jobs}", where="JOBS")
     return open_session(
-        find_root((options.project or Path.cwd()).resolve()),
+        _paths(options),
         console,
         recipe=options.recipe,
         arch=options.arch,
@@ -173,13 +177,13 @@ def _engine(options: argparse.Namespace, console: Console) -> None:
 def _engine_stop(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.tools import stop_engine
 
-    stop_engine(find_root((options.project or Path.cwd()).resolve()), console)
+    stop_engine(_paths(options), console)
 
 
 def _clean(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.tools import clean
 
-    clean(find_root((options.project or Path.cwd()).resolve()), console, yes=options.yes)
+    clean(_paths(options), console, yes=options.yes)
 
 
 _FLAG = {"action": "store_true"}

@@ -145,6 +145,24 @@ class PatchSet:
         return tuple(patch for patch in self.patches if patch.id in ids)
 
 
+def check_when(component: str, patches: Iterable[Patch], version: str, arches: Sequence[str] = ()) -> None:
+    """Raises BadInput for a patch that its record does not mean for the pinned version, or for one of `arches`."""
+    for patch in patches:
+        when = patch.record.when
+        others = [arch for arch in arches if not when.holds(version, arch)]
+        if not when.holds(version):
+            meant, found = f"{component} {when.version}", version
+        elif others:
+            meant, found = ", ".join(when.arches or ()), ", ".join(others)
+        else:
+            continue
+        raise BadInput(
+            f"{component}/{patch.id} is meant for {meant}, not for {found}",
+            where=str(patch.path.parent / "series.yaml"),
+            cure=f"its end is: {patch.record.until}. Take it out of the recipe, or widen `when` and run make lock",
+        )
+
+
 def load_patchset(folder: Path) -> PatchSet:
     """The patches of one component. `folder` is patches/<component>. Raises BadInput with every finding."""
     document = read(folder / "series.yaml")

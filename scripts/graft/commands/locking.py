@@ -81,8 +81,7 @@ def _resolve(
                 upgrade=upgrade,
             )
     base = old.base if old is not None and "base" in keep else _resolve_base(session, recipe)
-    made = _lock(recipe, inputs, found, base, {})
-    patches = old.patches if old is not None and "patches" in keep else _judge(session, recipe, sets, made, old)
+    patches = old.patches if old is not None and "patches" in keep else _judge(session, recipe, sets, found, old)
     return _lock(recipe, inputs, found, base, patches)
 
 
@@ -119,22 +118,21 @@ def _resolve_base(session: Session, recipe: Recipe) -> BasePin:
 
 
 def _judge(
-    session: Session, recipe: Recipe, sets: dict[str, PatchSet], made: Lock, old: Lock | None
+    session: Session, recipe: Recipe, sets: dict[str, PatchSet], resolved: Resolved, old: Lock | None
 ) -> dict[str, PatchedComponent]:
     """Every patch against its component's pristine files. Raises PatchMismatch."""
     sources = sources_of(session, recipe)
-    files = {component: component_file(made, recipe, component) for component in sets}
+    files = {component: component_file(resolved, recipe, component) for component in sets}
     fetch(session.store, sources.files(files.values()), session.console, offline=session.offline)
     judged: dict[str, PatchedComponent] = {}
     with session.console.step("judge the patches"):
         for component, found in sets.items():
-            chosen = found.select(recipe.patches_of(component))
-            judged[component] = patching.lock_entry(
-                component,
+            judged[component] = patching.lock_component(
+                found,
+                recipe.patches_of(component),
                 session.store.path(files[component]),
-                chosen,
                 version=recipe.components[component].version,
-                installed_path=functools.partial(installed_path, recipe.components[component].build),
+                installed=functools.partial(installed_path, recipe.components[component].build),
                 locked=old.patches.get(component) if old is not None else None,
             )
     return judged

@@ -15,7 +15,7 @@ from graft.console import Console
 from graft.errors import BadInput, GraftError
 from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
-from graft.patchset import Patch, PatchSet, load_patchset
+from graft.patchset import PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Project, load_project
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from graft.apt import Archive
     from graft.engine import Engine
     from graft.index import Locator
+    from graft.resolve import Resolved
 
 Mode = Literal["auto", "system", "embedded"]
 
@@ -63,15 +64,37 @@ def open_session(
     return Session(paths, project, console, recipe or project.recipe, arch or project.arch, mode, jobs, offline)
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """One recipe with everything that plans for its architectures are made of."""
+
+    recipe: Recipe
+    lock: Lock
+    sources: ImageSources
+
+
 def make_plan(session: Session) -> Plan:
     """Load everything and plan. Raises BadInput and LockStale; reads files, asks nobody."""
     paths, project = session.paths, session.project
     recipe = load_recipe(paths, project, session.recipe)
-    arch = select_arch(recipe, project, session.arch, paths.relative(paths.recipe(recipe.recipe)))
-    check_smoke(paths, recipe)
-    locked = load_lock(paths, recipe.recipe)
-    check_fresh(paths, locked, lock_inputs(session, recipe, patchsets(session, recipe)))
-    return plan(project, recipe, locked, arch, image_env(project, recipe, arch), image_sources(paths))
+    # Before the lock: that the architecture is none of the recipe's is the nearer mistake.
+    select_arch(recipe, project, session.arch, paths.relative(paths.recipe(recipe.recipe)))
+    return plan_for(session, load_for(session, recipe), session.arch)
+
+
+def load_for(session: Session, recipe: Recipe) -> Loaded:
+    """What the plans of a recipe share. Raises BadInput and LockStale."""
+    check_smoke(session.paths, recipe)
+    locked = load_lock(session.paths, recipe.recipe)
+    check_fresh(session.paths, locked, lock_inputs(session, recipe, patchsets(session, recipe)))
+    return Loaded(recipe, locked, image_sources(session.paths))
+
+
+def plan_for(session: Session, loaded: Loaded, name: str) -> Plan:
+    """The plan of one architecture. Raises BadInput."""
+    paths, project, recipe = session.paths, session.project, loaded.recipe
+    arch = select_arch(recipe, project, name, paths.relative(paths.recipe(recipe.recipe)))
+    return plan(project, recipe, loaded.lock, arch, image_env(project, recipe, arch), loaded.sources)
 
 
 def check_smoke(paths: Paths, recipe: Recipe) -> None:
@@ -105,23 +128,9 @@ def patchsets(session: Session, recipe: Recipe) -> dict[str, PatchSet]:
     for component in dict.fromkeys(ref.partition("/")[0] for ref in recipe.patches):
         sets[component] = load_patchset(session.paths.patches / component)
         chosen = sets[component].select(recipe.patches_of(component), where)
-        for patch in chosen:
-            _check_when(recipe, component, patch)
+        pinned = recipe.components[component]
+        check_when(component, chosen, pinned.version, [arch for arch in recipe.arches if pinned.on(arch)])
     return sets
-
-
-def _check_when(recipe: Recipe, component: str, patch: Patch) -> None:
-    """Raises BadInput for a patch that its record does not mean for the pinned version, or for an architecture."""
-    pinned, when = recipe.components[component], patch.record.when
-    series = str(patch.path.parent / "series.yaml")
-    cure = f"its end is: {patch.record.until}. Take it out of the recipe, or widen `when`"
-    if not when.holds(pinned.version):
-        what = f"{component}/{patch.id} is meant for {component} {when.version}, not for {pinned.version}"
-        raise BadInput(what, where=series, cure=cure)
-    others = [arch for arch in recipe.arches if pinned.on(arch) and not when.holds(pinned.version, arch)]
-    if others:
-        what = f"{component}/{patch.id} is meant for {', '.join(when.arches or ())}, not for {', '.join(others)}"
-        raise BadInput(what, where=series, cure=cure)
 
 
 def ready_engine(session: Session) -> Engine:
@@ -187,8 +196,8 @@ def wanted(session: Session, planned: Plan) -> list[Wanted]:
     return [*sources.files(pins), *sources.debs(planned.lock.base.packages)]
 
 
-def component_file(locked: Lock, recipe: Recipe, component: str) -> FilePin:
-    """The file that a component is made from: its sdist, or its wheel."""
+def component_file(locked: Lock | Resolved, recipe: Recipe, component: str) -> FilePin:
+    """The file that a component is made from, in a lock or in what will become one: its sdist, or its wheel."""
     if component in locked.sources:
         return locked.sources[component]
     name = recipe.components[component].distribution

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from graft.commands.session import Session, last, make_plan, wanted
+from graft.commands.session import Session, last, load_for, make_plan, plan_for, wanted
 from graft.console import size
 from graft.plan import Plan, first_difference
 from graft.recipe import load_recipe, recipe_names
@@ -56,9 +55,9 @@ def lint(session: Session, recipes: Sequence[str]) -> None:
 
     checked = []
     for name in recipes or recipe_names(session.paths):
-        recipe = load_recipe(session.paths, session.project, name)
-        for arch in recipe.arches:
-            planned = make_plan(replace(session, recipe=name, arch=arch))
+        loaded = load_for(session, load_recipe(session.paths, session.project, name))
+        for arch in loaded.recipe.arches:
+            planned = plan_for(session, loaded, arch)
             render(session.paths, planned)
             checked.append(planned.tag)
     session.console.result(f"{len(checked)} images plan and render", {"images": checked})

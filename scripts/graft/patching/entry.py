@@ -16,7 +16,7 @@ from graft.patching.model import Malformed, ParsedPatch, PatchVerdict, SourceTre
 from graft.patching.parse import parse
 from graft.patching.safety import check_paths, check_safety
 from graft.patching.sources import MAX_FILE, folder_tree, touched_paths, unpack_sdist, wheel_tree
-from graft.patchset import Patch, PatchSet, Target
+from graft.patchset import Patch, PatchSet, Target, check_when
 
 Source = SourceTree | Mapping[str, bytes] | Path
 
@@ -32,14 +32,15 @@ def lock_entry(
 ) -> PatchedComponent:
     """Apply all patches to the pristine source, or none; what the lock keeps of it.
 
-    source:         the wheel or its touched files (`wheel_tree`); for target source, the sdist or its folder.
+    source:         wheel: the touched files (`wheel_tree`); source: the unpacked folder, or the sdist itself.
     installed_path: where a file of the source lies below site-packages; None when it is not installed.
     locked:         the entry of the last lock, to find hunks that moved into another function.
     Raises BadInput for a patch that must not reach an engine, PatchMismatch with every verdict when one does not
     apply, or when git's result is not the one that was judged.
     """
     target = one_target(component, patches)
-    check_when(component, version, patches)
+    if version:
+        check_when(component, patches, version)
     for patch in patches:
         check_safety(patch.data, patch.record, where=str(patch.path))
     parsed = [_parsed(patch) for patch in patches]
@@ -78,17 +79,6 @@ def one_target(component: str, patches: Sequence[Patch]) -> Target:
         found = ", ".join(f"{patch.id}: {patch.record.target}" for patch in patches) or "no patch"
         raise BadInput(f"the patches of {component} need one target, found {found}", where=f"patches/{component}")
     return targets.pop()
-
-
-def check_when(component: str, version: str, patches: Sequence[Patch]) -> None:
-    """Raises BadInput for a patch that its record does not mean for this version; no version, no check."""
-    for patch in patches:
-        if version and not patch.record.when.holds(version):
-            raise BadInput(
-                f"{component}/{patch.id} is meant for {component} {patch.record.when.version}, not for {version}",
-                where=str(patch.path.parent / "series.yaml"),
-                cure=f"its end is: {patch.record.until}. Take it out of the recipe, or widen `when` and run make lock",
-            )
 
 
 def refuse(component: str, version: str, patches: Sequence[Patch], verdicts: Sequence[PatchVerdict]) -> None:
@@ -175,7 +165,7 @@ def _parsed(patch: Patch) -> ParsedPatch | None:
 @contextmanager
 def _unpacked(source: Source) -> Iterator[Path | None]:
     """The folder of a source, unpacked when it is an archive; None for plain files."""
-    if not isinstance(source, Path) or source.suffix == ".whl":
+    if not isinstance(source, Path):
         yield None
     elif source.is_dir():
         yield source
@@ -191,9 +181,8 @@ def _tree(source: Source, folder: Path | None, parsed: Sequence[ParsedPatch | No
         tree = folder_tree(folder, paths)
     elif isinstance(source, SourceTree):
         tree = source
-    elif isinstance(source, Path):
-        tree = wheel_tree(source, paths)
     else:
+        assert not isinstance(source, Path)
         tree = SourceTree(dict(source))
     for path, content in tree.files.items():
         if len(content) > MAX_FILE:
