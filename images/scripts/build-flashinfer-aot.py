@@ -9,7 +9,8 @@ place where FlashInfer looks (flashinfer/jit/env.py, get_aot_artifacts), before 
 are a wheel of their own so that a kernel edit changes a small layer, and so that every file has one owner.
 
 Environment: CUDA_HOME (completed by cuda-links.sh), FLASHINFER_CUDA_ARCH_LIST (exactly one, as "9.0a"), and if wanted
-CCACHE_DIR (then objects come from ccache), GRAFT_JOBS (default: what cores and free memory allow), SOURCE_DATE_EPOCH.
+CCACHE_DIR (then objects come from ccache), GRAFT_JOBS (default: what cores and free memory allow, with GRAFT_JOB_GB for
+each), SOURCE_DATE_EPOCH.
 Runs with the interpreter of an environment that holds FlashInfer's own requirements (torch, apache-tvm-ffi, ...).
 Nothing else of the caller's environment reaches a compiler.
 """
@@ -39,8 +40,8 @@ from lib import fatbin
 WORK = Path("/tmp/graft-flashinfer-aot")
 # Zip files cannot hold anything older.
 EPOCH_1980 = 315532800
-# Peak of one nvcc pipeline (cicc of a large kernel file).
-JOB_BYTES = 4 << 30
+# Where nobody says what one compiler takes.
+DEFAULT_JOB_GB = 4
 
 # FlashInfer's __init__ imports every front end (CuTe DSL, cuDNN, ...: 12 s); the JIT package alone is all this needs.
 PREAMBLE = """
@@ -205,9 +206,11 @@ def compiler_id(toolkit: Path) -> str:
 
 
 def possible_jobs() -> int:
+    """As many as there are cores, and as free memory holds; one where it is not known."""
+    job = int(os.environ.get("GRAFT_JOB_GB") or DEFAULT_JOB_GB) << 30
     available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    memory = int(available[1]) * 1024 if available else JOB_BYTES
-    return max(1, min(len(os.sched_getaffinity(0)), memory // JOB_BYTES))
+    memory = int(available[1]) * 1024 if available else job
+    return max(1, min(len(os.sched_getaffinity(0)), memory // job))
 
 
 def pack(libraries: Mapping[str, Path], out: Path, version: str, arch: str) -> Path:

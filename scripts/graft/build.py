@@ -37,7 +37,7 @@ ENGINE_GONE = (
     "no such file or directory: docker.sock",
 )
 #: Exit status of images/scripts/apply-patches.sh when a tree is not the locked one.
-PATCH_STATUS = "exit code: 5"
+PATCH_STATUS = re.compile(r"exit code: 5\b")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class BuildCommand:
     target: str
     epoch: int
     iidfile: Path
-    jobs: Path | None = None
+    secrets: Mapping[str, Path]
     no_cache: bool = False
 
     @property
@@ -62,8 +62,8 @@ class BuildCommand:
         words += ["--build-arg", f"SOURCE_DATE_EPOCH={self.epoch}", "--iidfile", str(self.iidfile)]
         for name, folder in self.contexts.items():
             words += ["--build-context", f"{name}={folder}"]
-        if self.jobs is not None:
-            words += ["--secret", f"id=graft-jobs,src={self.jobs}"]
+        for name, file in self.secrets.items():
+            words += ["--secret", f"id={name},src={file}"]
         if self.no_cache:
             words.append("--no-cache")
         return (*words, str(self.main_context))
@@ -140,36 +140,51 @@ def build_target(
     jobs: compiler processes at once; None leaves it to the cores and the free memory.
     Raises PatchMismatch when a patched tree is not the locked one, BuildFailed for everything else.
     """
-    iidfile = folder / f"{target}.iid"
-    iidfile.unlink(missing_ok=True)
-    contexts = {name: folder / name for name in rendered.contexts}
-    jobs_file = None
-    if jobs is not None:
-        jobs_file = folder / "jobs"
-        jobs_file.write_text(str(jobs), encoding="utf-8")
-    command = BuildCommand(
-        docker, folder / "Dockerfile", folder / "main", contexts, target, plan.lock.epoch, iidfile, jobs_file, no_cache
-    )
+    command = _command(plan, rendered, folder, docker, target, _secrets(plan, folder, jobs), no_cache)
+    command.iidfile.unlink(missing_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     done = proc.run(command.argv, env=env, log=log, on_line=_Steps(console), check=False, what=f"build of {target}")
     if done.rc != 0:
         raise _failure(done, target, log)
-    return iidfile.read_text(encoding="utf-8").strip()
+    return command.iidfile.read_text(encoding="utf-8").strip()
 
 
 def by_hand(plan: Plan, rendered: Rendered, folder: Path) -> str:
     """The command that builds the rendered file without Graft."""
-    contexts = {name: folder / name for name in rendered.contexts}
-    command = BuildCommand(
-        Path("docker"),
+    return proc.quoted(_command(plan, rendered, folder, Path("docker"), "runtime", {}).argv)
+
+
+def _command(
+    plan: Plan,
+    rendered: Rendered,
+    folder: Path,
+    docker: Path,
+    target: str,
+    secrets: Mapping[str, Path],
+    no_cache: bool = False,
+) -> BuildCommand:
+    return BuildCommand(
+        docker,
         folder / "Dockerfile",
         folder / "main",
-        contexts,
-        "runtime",
+        {name: folder / name for name in rendered.contexts},
+        target,
         plan.lock.epoch,
-        folder / "runtime.iid",
+        folder / f"{target}.iid",
+        secrets,
+        no_cache,
     )
-    return proc.quoted(command.argv)
+
+
+def _secrets(plan: Plan, folder: Path, jobs: int | None) -> dict[str, Path]:
+    """What bounds the compilers. Secrets, because neither changes a byte, so neither may be part of any key."""
+    values = {f"graft-job-gb-{build.component.build}": build.memory_gb for build in plan.builds}
+    if jobs is not None:
+        values["graft-jobs"] = jobs
+    files = {name: folder / name for name in values}
+    for name, file in files.items():
+        file.write_text(str(values[name]), encoding="utf-8")
+    return files
 
 
 class _Steps:
@@ -201,7 +216,7 @@ def _short(step: str) -> str:
 
 def _failure(done: proc.Completed, target: str, log: Path) -> GraftError:
     tail = "\n".join(done.stderr.splitlines()[-proc.TAIL_LINES :])
-    if PATCH_STATUS in done.stderr and "apply-patches.sh" in done.stderr:
+    if PATCH_STATUS.search(done.stderr) and "apply-patches.sh" in done.stderr:
         return PatchMismatch(
             "a patched tree is not the one that the lock names",
             where=str(log),
@@ -269,8 +284,9 @@ def _recipe_facts(plan: Plan) -> dict[str, Any]:
 def _smoke(paths: Paths, plan: Plan, inputs: Inputs, target: Path) -> None:
     for source in sorted([*paths.smoke.glob("*.py"), *paths.smoke.glob("lib/*.py")]):
         _copy(source, target / source.relative_to(paths.smoke))
-    _write(target / "facts.json", _json(plan.facts()))
-    for fact in plan.facts()["patches"]:
+    facts = plan.facts()
+    _write(target / "facts.json", _json(facts))
+    for fact in facts["patches"]:
         _copy(paths.patches / fact["component"] / "tests" / Path(fact["test"]).name, target / fact["test"])
     for component, files in inputs.pristine.items():
         for path, data in files.items():

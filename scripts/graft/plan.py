@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from packaging.version import Version
@@ -22,7 +22,6 @@ from graft.project import Base, Project
 from graft.recipe import Component, Recipe
 
 VENV = "/opt/venv"
-METADATA = "/usr/share/graft"
 KEY_LENGTH = 12
 #: Where an sdist's folders are installed, by build kind: what the source calls X lies at Y below site-packages.
 INSTALLED_AT: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -137,7 +136,7 @@ class Plan:
     build_wheels: Layer
     image: Keyed
     gate: Keyed
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str]
 
     @property
     def base(self) -> Base:
@@ -145,7 +144,7 @@ class Plan:
 
     @property
     def site_packages(self) -> str:
-        return f"{VENV}/lib/python{self.base.python}/site-packages"
+        return site_packages(self.base)
 
     @property
     def tag(self) -> str:
@@ -288,20 +287,17 @@ def plan(
     builds = tuple(_build(project, recipe, lock, name, sources, toolchain, arch) for name in _built(recipe, arch))
     layers = (*foundation, *libraries, *wheels)
     overlays = tuple(_overlay(lock, name, wheel, layers, sources) for name, wheel in _overlaid(recipe, lock, arch))
-    tag_free = {
+    image = {
         "lock": lock.digest,
         "recipe": digest_of([recipe.recipe, recipe.summary, arch.name]),
         "arch": digest_of(arch.model_dump(mode="json")),
         # What a label or the gate knows of a component and the lock does not, as its upstream commit.
         "components": digest_of([[n, c.model_dump(mode="json")] for n, c in recipe.components_on(arch.name).items()]),
-        "layer order": digest_of([layer.name for layer in (*foundation, *libraries, *wheels)]),
+        "layer order": digest_of([layer.name for layer in layers]),
         "env": digest_of(dict(env)),
         "stages": digest_of([_files_of(sources, _stages(builds, overlays)), sources.templates.get("Dockerfile.j2")]),
         "graft": __version__,
-        **{
-            f"layer {layer.name}": digest_of([p.sha256 for p in layer.packages])
-            for layer in (*foundation, *libraries, *wheels)
-        },
+        **{f"layer {layer.name}": digest_of([p.sha256 for p in layer.packages]) for layer in layers},
         **{f"component {b.name}": b.keyed.key for b in builds},
         **{f"overlay {o.name}": o.keyed.key for o in overlays},
     }
@@ -322,7 +318,7 @@ def plan(
         builds,
         overlays,
         build_wheels,
-        Keyed(tag_free),
+        Keyed(image),
         Keyed(gate),
         dict(env),
     )
@@ -330,10 +326,14 @@ def plan(
     return made
 
 
+def site_packages(base: Base) -> str:
+    """Where the venv of the image keeps what is installed."""
+    return f"{VENV}/lib/python{base.python}/site-packages"
+
+
 def image_env(project: Project, recipe: Recipe, arch: Arch) -> dict[str, str]:
     """The image's whole environment: what its tools need to find each other, and the recipe's own."""
-    site = f"{VENV}/lib/python{project.bases[recipe.base].python}/site-packages"
-    toolkit = f"{site}/nvidia/cu{recipe.cuda.partition('.')[0]}"
+    toolkit = f"{site_packages(project.bases[recipe.base])}/nvidia/cu{recipe.cuda.partition('.')[0]}"
     made = {
         "PATH": f"{VENV}/bin:{toolkit}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "CUDA_HOME": toolkit,

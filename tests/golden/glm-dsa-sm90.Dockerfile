@@ -49,7 +49,7 @@ RUN --network=none \
        SOURCE_DATE_EPOCH=1577836800 PRISTINE_TREE=66f72d58e8dcab25a476ca6edbb5340a9e62a6d5 RESULT_TREE=1e48905de467d67a3fc043300dbdd18e261d8104 \
        bash /run/graft/scripts/apply-patches.sh
 
-# A secret, because it may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: the number of jobs changes no byte.
 # flashinfer: its wheel, and norm, page, rope compiled for sm_90a alone; /out holds the wheels.
 FROM source-flashinfer AS build-flashinfer
 ENV CUDA_HOME=/opt/venv/lib/python3.11/site-packages/nvidia/cu13 FLASHINFER_CUDA_ARCH_LIST=9.0a SOURCE_DATE_EPOCH=1577836800
@@ -59,10 +59,12 @@ RUN --network=none \
     /opt/venv/bin/python /run/graft/scripts/build-flashinfer-aot.py wheel /src/flashinfer /out --version 0.7.0.post1
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs \
+    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-flashinfer-aot \
     --mount=type=bind,from=scripts,source=build-flashinfer-aot.py,target=/run/graft/scripts/build-flashinfer-aot.py \
     --mount=type=bind,from=fatbin,target=/run/graft/smoke/lib \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) CCACHE_DIR=/ccache \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-flashinfer-aot && cat /run/secrets/graft-job-gb-flashinfer-aot) \
+    CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-flashinfer-aot.py modules /src/flashinfer /out \
       --version 0.7.0.post1 norm page rope
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from factories import make_plan
 
 from graft import build
+from graft.render import Rendered
 from graft.store import CHECKED_MTIME
 
 
@@ -30,3 +31,15 @@ def test_the_recipe_in_the_image_changes_only_with_the_key() -> None:
     changed = make_plan(recipe=lambda data: data["env"].update(MORE="1"))
     assert changed.image.key != plain.image.key
     assert build._recipe_facts(changed) != build._recipe_facts(plain)
+
+
+def test_the_compilers_are_bounded_by_secrets_and_not_by_the_key(tmp_path: Path) -> None:
+    plan = make_plan()
+    assert {name: file.read_text() for name, file in build._secrets(plan, tmp_path, None).items()} == {
+        "graft-job-gb-flashinfer-aot": "4"
+    }
+    files = build._secrets(plan, tmp_path, 3)
+    assert files["graft-jobs"].read_text() == "3"
+    words = build._command(plan, Rendered("", (), ()), tmp_path, Path("docker"), "runtime", files).argv
+    assert f"id=graft-jobs,src={tmp_path}/graft-jobs" in words
+    assert f"id=graft-job-gb-flashinfer-aot,src={tmp_path}/graft-job-gb-flashinfer-aot" in words
