@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -169,6 +170,15 @@ def load_recipe(paths: Paths, project: Project, name: str) -> Recipe:
     if findings:
         raise findings_error(findings)
     return recipe
+
+
+def smoke_file(folder: Path, name: str, where: str | None = None) -> Path:
+    """The file of a smoke test, named as the recipe names it. Raises BadInput when `folder` has none of that name."""
+    path = folder / f"{name.replace('-', '_')}.py"
+    if not path.is_file():
+        there = ", ".join(sorted(found.stem.replace("_", "-") for found in folder.glob("*.py")))
+        raise BadInput(f"there is no smoke test {name!r}", where=where or str(path), cure=f"there is: {there}")
+    return path
 
 
 def recipe_names(paths: Paths) -> list[str]:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Literal
 
 from graft.apt import DebPin
 from graft.console import Console
-from graft.errors import BadInput, GraftError
+from graft.errors import GraftError
 from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
 from graft.patchset import PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Project, load_project
-from graft.recipe import Recipe, load_recipe, select_arch
+from graft.recipe import Recipe, load_recipe, select_arch, smoke_file
 from graft.store import Store, Wanted
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ def make_plan(session: Session) -> Plan:
 
 def load_for(session: Session, recipe: Recipe) -> Loaded:
     """What the plans of a recipe share. Raises BadInput and LockStale."""
-    check_smoke(session.paths, recipe)
+    for name in recipe.smoke:
+        # Known now, not after the build.
+        smoke_file(session.paths.smoke, name, session.paths.relative(session.paths.recipe(recipe.recipe)))
     locked = load_lock(session.paths, recipe.recipe)
     check_fresh(session.paths, locked, lock_inputs(session, recipe, patchsets(session, recipe)))
     return Loaded(recipe, locked, image_sources(session.paths))
@@ -95,18 +97,6 @@ def plan_for(session: Session, loaded: Loaded, name: str) -> Plan:
     paths, project, recipe = session.paths, session.project, loaded.recipe
     arch = select_arch(recipe, project, name, paths.relative(paths.recipe(recipe.recipe)))
     return plan(project, recipe, loaded.lock, arch, image_env(project, recipe, arch), loaded.sources)
-
-
-def check_smoke(paths: Paths, recipe: Recipe) -> None:
-    """Raises BadInput for a smoke test that does not exist: known now, not after the build."""
-    known = sorted(path.stem.replace("_", "-") for path in paths.smoke.glob("*.py"))
-    for name in recipe.smoke:
-        if name not in known:
-            raise BadInput(
-                f"there is no smoke test {name!r}",
-                where=paths.relative(paths.recipe(recipe.recipe)),
-                cure=f"there is: {', '.join(known)}",
-            )
 
 
 def lock_inputs(session: Session, recipe: Recipe, sets: dict[str, PatchSet]) -> dict[Part, str]:

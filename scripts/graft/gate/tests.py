@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from graft.errors import BadInput
 from graft.gate.receipt import Check, TestResult, Verdict
+from graft.recipe import smoke_file
 
 # On two busy cores, with no bytecode in the image, the patch tests needed five minutes.
 TEST_SECONDS = 900.0
@@ -45,14 +45,7 @@ class Ended:
 
 def smoke_tests(folder: Path, names: Sequence[str]) -> list[SmokeTest]:
     """The tests that a recipe names, in its order. Raises BadInput for one that does not exist."""
-    found = []
-    for name in names:
-        file = name.replace("-", "_") + ".py"
-        if not (folder / file).is_file():
-            there = ", ".join(sorted(path.stem.replace("_", "-") for path in folder.glob("*.py")))
-            raise BadInput(f"there is no smoke test {name!r}", where=str(folder / file), cure=f"there is: {there}")
-        found.append(SmokeTest(name, file))
-    return found
+    return [SmokeTest(name, smoke_file(folder, name).name) for name in names]
 
 
 def judge(test: SmokeTest, ended: Ended) -> TestResult:
