@@ -11,9 +11,7 @@ from collections.abc import Sequence
 from graft import net
 from graft.console import ByteMeter, Console, size
 from graft.errors import FetchFailed, GraftError, Interrupted
-from graft.store import CHECKED_MTIME, Store, Wanted, mark_checked, missing
-
-__all__ = ["CHECKED_MTIME", "Store", "Wanted", "fetch", "mark_checked", "missing"]
+from graft.store import Store, Wanted, mark_checked, missing
 
 PARALLEL = 8
 POLL_SECONDS = 0.05

@@ -7,6 +7,7 @@ resolved from, so that a stale part is named and only that part is resolved agai
 
 from __future__ import annotations
 
+import datetime
 import os
 import tempfile
 from collections.abc import Mapping
@@ -118,8 +119,6 @@ class Lock(Model):
     @property
     def epoch(self) -> int:
         """The lock's date as seconds since 1970: the SOURCE_DATE_EPOCH of the image."""
-        import datetime
-
         day = datetime.datetime.strptime(self.date, "%Y-%m-%d").replace(tzinfo=datetime.UTC)
         return int(day.timestamp())
 
@@ -139,7 +138,7 @@ class Lock(Model):
 def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) -> dict[Part, str]:
     """What each part of the lock is resolved from, hashed.
 
-    patch_facts: component -> facts of its patch files (patchset.facts), so that an edited patch is seen.
+    patch_facts: component -> facts of its patch files, so that an edited patch is seen.
     """
     base = project.bases[recipe.base]
     components = [

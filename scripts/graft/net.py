@@ -29,7 +29,7 @@ CHUNK = 1 << 16
 #: Seconds to connect, and to wait for the next byte; also how long Ctrl-C may wait for a stalled server.
 TIMEOUT = (10.0, 20.0)
 ATTEMPTS = 6
-#: Worth another try (engine.md, "Registries"); every other 4xx is final.
+#: Worth another try; every other 4xx is final.
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 DEFAULT_PORTS = 32
 LOCK_POLL_SECONDS = 0.5

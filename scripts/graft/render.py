@@ -1,7 +1,7 @@
 """The Dockerfile of a plan, from images/Dockerfile.j2.
 
 The templates name stages and contexts through functions, so that a name which nobody declared, or one that
-nobody uses, is an error here and not a pull of that name from a registry (engine.md, "Building").
+nobody uses, is an error here and not a pull of that name from a registry.
 """
 
 from __future__ import annotations

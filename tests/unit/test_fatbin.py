@@ -114,7 +114,7 @@ def read_or_refuse(factory: pytest.TempPathFactory, data: bytes) -> None:
     fatbin.foreign(entries, "sm90")
 
 
-# pins.md, section 1: what runs where.
+# What runs where, as NVIDIA documents it for cubins, their suffixes a and f, and PTX.
 @pytest.mark.parametrize(
     ("held", "arch", "verdict"),
     [

@@ -2,7 +2,7 @@
 
 It runs in a PID and a mount namespace of its own, below a small init. So whatever ends the
 daemon, even `kill -9`, ends containerd, the shims and every RUN process with it, and the
-mounts vanish with the namespace; without that they would stay (engine.md, "Building").
+mounts vanish with the namespace; without that they would stay.
 """
 
 from __future__ import annotations

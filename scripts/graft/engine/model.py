@@ -61,7 +61,7 @@ class Engine:
             "DOCKER_CONFIG": str(self.config_dir),
             "DOCKER_BUILDKIT": "1",
             "DOCKER_CLI_HINTS": "false",
-            # The default provenance gives every build another digest (engine.md, "Identity").
+            # The default provenance gives every build another digest, a cached one too.
             "BUILDX_NO_DEFAULT_ATTESTATIONS": "1",
         }
 
