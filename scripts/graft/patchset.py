@@ -27,6 +27,10 @@ ComponentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$"
 TestFile = Annotated[str, StringConstraints(pattern=r"^tests/test_[a-z0-9_]+\.py$")]
 Arch = Annotated[str, StringConstraints(pattern=r"^sm[0-9]{2,3}$")]
 
+CommitId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+(?:\.[0-9A-Za-z]+)*$")]
+SourceFile = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f\\]+$", max_length=1024)]
+
 Upstream = Literal["pending", "submitted", "backport", "denied", "inappropriate"]
 Target = Literal["source", "wheel"]
 Permission = Literal["build-files", "binary"]
@@ -53,11 +57,32 @@ class When(Model):
         return in_range and (self.arches is None or arch is None or arch in self.arches)
 
 
+class GoneText(Model):
+    """Text of the component that the patch works around; the patch has served when the file no longer holds it."""
+
+    file: SourceFile
+    text: Annotated[str, StringConstraints(min_length=8, max_length=1000)]
+
+
+class Ends(Model):
+    """What `until` says, in a form that can be judged against a version's files.
+
+    version: the first version that no longer needs the patch.
+    commit:  the upstream commit that makes it superfluous; judged where the history is at hand.
+    gone:    upstream's text that it works around. What the files say wins over what the version number promises.
+    """
+
+    version: Version | None = None
+    commit: CommitId | None = None
+    gone: tuple[GoneText, ...] = Field(default=(), strict=False)
+
+
 class PatchRecord(Model):
     """What a patch changes, why, where it comes from, when it ends, and the tests that fail without it.
 
     target: `source` (the component is built from it) or `wheel` (an overlay on the installed wheel).
-    until:  what retires the patch: a version, an upstream commit, an issue.
+    until:  what retires the patch: a version, an upstream commit, an issue. `ends` says the same for machines.
+    head, base: the upstream commits that a vendored patch is the difference of.
     after:  ids of patches of the same series that must come before this one.
     allows: what is refused in a patch unless the record asks for it.
     """
@@ -69,6 +94,9 @@ class PatchRecord(Model):
     origin: Url
     upstream: Upstream
     until: Sentence
+    ends: Ends | None = None
+    head: CommitId | None = None
+    base: CommitId | None = None
     when: When = When()
     after: tuple[str, ...] = Field(default=(), strict=False)
     author: Sentence

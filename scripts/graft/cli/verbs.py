@@ -1,0 +1,101 @@
+"""The verbs around images, recipes and the engine. Each imports its own module only, when it runs."""
+
+from __future__ import annotations
+
+import argparse
+
+from graft.cli.options import FLAG, Verb, paths_of, session_of
+from graft.console import Console
+
+
+def _image(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.image import image
+
+    image(session_of(options, console), rerun_gate=options.rerun_gate, no_cache=options.no_cache)
+
+
+def _plan(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.show import show_plan
+
+    show_plan(session_of(options, console), why=options.why)
+
+
+def _fetch(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.tools import fetch_only
+
+    fetch_only(session_of(options, console))
+
+
+def _lock(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.locking import lock
+
+    lock(session_of(options, console), upgrade=options.upgrade, base_anew=options.base, check=options.check)
+
+
+def _lint(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.show import lint
+
+    lint(session_of(options, console), [options.recipe] if options.recipe else [])
+
+
+def _render(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.show import show_render
+
+    show_render(session_of(options, console))
+
+
+def _smoke(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.image import smoke
+
+    smoke(session_of(options, console))
+
+
+def _engine(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.tools import start_engine
+
+    start_engine(session_of(options, console))
+
+
+def _engine_stop(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.tools import stop_engine
+
+    stop_engine(paths_of(options), console)
+
+
+def _clean(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.tools import clean
+
+    clean(paths_of(options), console, yes=options.yes)
+
+
+VERBS: dict[str, Verb] = {
+    "image": (
+        _image,
+        "plan, fetch, build, gate and tag the image",
+        {
+            "--rerun-gate": {**FLAG, "help": "run the gate even when this image has passed it"},
+            "--no-cache": {**FLAG, "help": "build every step again"},
+        },
+    ),
+    "plan": (
+        _plan,
+        "what would be fetched and built, with keys; no network, no engine",
+        {"--why": {**FLAG, "help": "name the first input that differs from the last image"}},
+    ),
+    "lock": (
+        _lock,
+        "resolve what changed in the recipe and write its lock",
+        {
+            "--upgrade": {**FLAG, "help": "choose all versions anew"},
+            "--base": {**FLAG, "help": "choose the base's Debian packages anew"},
+            "--check": {**FLAG, "help": "write nothing; exit 3 when the lock is stale"},
+        },
+    ),
+    "fetch": (_fetch, "download everything that the lock names", {}),
+    "lint": (_lint, "load, plan and render every recipe for every architecture", {}),
+    "render": (_render, "print the Dockerfile", {}),
+    "smoke": (_smoke, "run the gate again", {}),
+    "engine": (_engine, "start the engine and print how to use it", {}),
+    "engine-stop": (_engine_stop, "end the embedded engine", {}),
+    "clean": (_clean, "remove .graft, after asking", {"--yes": {**FLAG, "help": "do not ask"}}),
+}
