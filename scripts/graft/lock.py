@@ -24,7 +24,7 @@ from graft.project import Project, Suite
 from graft.recipe import Date, Recipe
 from graft.yamlio import Model, dump, parse, validate
 
-FORMAT = 1
+FORMAT = 2
 HEADER = "Made by `make lock`; do not edit. It names every file that enters the image, by content hash."
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -89,8 +89,9 @@ class PatchPin(Model):
 
 
 class PatchedComponent(Model):
-    """All patches of one component, in order; git tree ids before the first and after the last.
+    """The patches of one component that go together, in order; git tree ids before the first and after the last.
 
+    arches:    the architectures whose patches these are; None is all of the recipe's that have the component.
     installed: file below site-packages -> sha256 of its patched bytes, as the image must hold it.
     """
 
@@ -99,6 +100,13 @@ class PatchedComponent(Model):
     result: GitId
     installed: dict[str, Sha256]
     patches: tuple[PatchPin, ...] = Field(min_length=1, strict=False)
+    arches: tuple[str, ...] | None = Field(default=None, strict=False)
+
+    def on(self, arch: str) -> bool:
+        return self.arches is None or arch in self.arches
+
+
+PatchedSeries = Annotated[tuple[PatchedComponent, ...], Field(min_length=1, strict=False)]
 
 
 class Lock(Model):
@@ -113,7 +121,7 @@ class Lock(Model):
     sources: dict[str, FilePin]
     packages: tuple[PackagePin, ...] = Field(min_length=1, strict=False)
     builder: tuple[str, ...] = Field(strict=False)
-    patches: dict[str, PatchedComponent]
+    patches: dict[str, PatchedSeries]
     digest: Sha256
 
     @property
@@ -125,6 +133,10 @@ class Lock(Model):
     def image_packages(self, arch: str) -> tuple[PackagePin, ...]:
         """The wheels of the image for `arch`."""
         return tuple(p for p in self.packages if p.use == "image" and p.on(arch))
+
+    def patched(self, component: str, arch: str) -> PatchedComponent | None:
+        """The patches of a component on `arch`; None when it has none there."""
+        return next((entry for entry in self.patches.get(component, ()) if entry.on(arch)), None)
 
     def build_packages(self) -> tuple[PackagePin, ...]:
         """The wheels that the builder needs, whether the image holds them or not."""
@@ -246,6 +258,9 @@ def plain(lock: Lock) -> dict[str, Any]:
             del package["arches"]
         if package["use"] == "image":
             del package["use"]
+    for entry in (entry for entries in data["patches"].values() for entry in entries):
+        if entry["arches"] is None:
+            del entry["arches"]
     return data
 
 

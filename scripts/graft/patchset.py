@@ -174,14 +174,16 @@ class PatchSet:
 
 
 def check_when(component: str, patches: Iterable[Patch], version: str, arches: Sequence[str] = ()) -> None:
-    """Raises BadInput for a patch that its record does not mean for the pinned version, or for one of `arches`."""
+    """Raises BadInput for a patch that its record means for another version, or for none of `arches`.
+
+    One that is meant for some of them is applied there and left out on the others.
+    """
     for patch in patches:
         when = patch.record.when
-        others = [arch for arch in arches if not when.holds(version, arch)]
         if not when.holds(version):
             meant, found = f"{component} {when.version}", version
-        elif others:
-            meant, found = ", ".join(when.arches or ()), ", ".join(others)
+        elif arches and not any(when.holds(version, arch) for arch in arches):
+            meant, found = ", ".join(when.arches or ()), ", ".join(arches)
         else:
             continue
         raise BadInput(

@@ -246,21 +246,23 @@ class Plan:
 
     def patched(self) -> dict[str, PatchedComponent]:
         """The patched components of this image, by name."""
-        return {name: self.lock.patches[name] for name in dict.fromkeys(r.partition("/")[0] for r in self.patch_refs)}
+        on = {name: self.lock.patched(name, self.arch.name) for name in self.recipe.components_on(self.arch.name)}
+        order = dict.fromkeys(ref.partition("/")[0] for ref in self.recipe.patches)
+        return {name: entry for name in order if (entry := on.get(name)) is not None}
 
     @property
     def patch_refs(self) -> tuple[str, ...]:
-        """`component/id` of the patches of this image: those of components that the architecture has."""
-        components = self.recipe.components_on(self.arch.name)
-        return tuple(ref for ref in self.recipe.patches if ref.partition("/")[0] in components)
+        """`component/id` of the patches of this image, as the recipe lists them."""
+        mine = {f"{name}/{pin.id}" for name, entry in self.patched().items() for pin in entry.patches}
+        return tuple(ref for ref in self.recipe.patches if ref in mine)
 
     def _patch_sha256(self, ref: str) -> str:
         component, _, patch_id = ref.partition("/")
-        return next(p.sha256 for p in self.lock.patches[component].patches if p.id == patch_id)
+        return next(p.sha256 for p in self.patched()[component].patches if p.id == patch_id)
 
     def _patch_facts(self, ref: str) -> dict[str, Any]:
         name, _, patch_id = ref.partition("/")
-        patched = self.lock.patches[name]
+        patched = self.patched()[name]
         pin = next(p for p in patched.patches if p.id == patch_id)
         build = self.recipe.components[name].build
         files = {
@@ -286,7 +288,7 @@ def plan(
     toolchain = _toolchain(lock, foundation, build_wheels, arch)
     builds = tuple(_build(project, recipe, lock, name, sources, toolchain, arch) for name in _built(recipe, arch))
     layers = (*foundation, *libraries, *wheels)
-    overlays = tuple(_overlay(lock, name, wheel, layers, sources) for name, wheel in _overlaid(recipe, lock, arch))
+    overlays = tuple(_overlay(*found, layers, sources) for found in _overlaid(recipe, lock, arch))
     image = {
         "lock": lock.digest,
         "recipe": digest_of([recipe.recipe, recipe.summary, arch.name]),
@@ -434,7 +436,7 @@ def _build(
 ) -> Build:
     component = recipe.components[name]
     source = lock.sources[name]
-    patched = lock.patches.get(name)
+    patched = lock.patched(name, arch.name)
     kind = str(component.build)
     inputs = {
         "source": source.sha256,
@@ -472,8 +474,9 @@ def _files_of(sources: ImageSources, stages: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _overlay(lock: Lock, name: str, wheel: PackagePin, layers: Sequence[Layer], sources: ImageSources) -> Overlay:
-    patched = lock.patches[name]
+def _overlay(
+    name: str, wheel: PackagePin, patched: PatchedComponent, layers: Sequence[Layer], sources: ImageSources
+) -> Overlay:
     inputs = {
         "wheel": wheel.sha256,
         "patches": digest_of([p.sha256 for p in patched.patches]),
@@ -488,12 +491,12 @@ def _built(recipe: Recipe, arch: Arch) -> list[str]:
     return [name for name, c in recipe.components_on(arch.name).items() if c.is_built]
 
 
-def _overlaid(recipe: Recipe, lock: Lock, arch: Arch) -> list[tuple[str, PackagePin]]:
+def _overlaid(recipe: Recipe, lock: Lock, arch: Arch) -> list[tuple[str, PackagePin, PatchedComponent]]:
     wheels = {p.name: p for p in lock.image_packages(arch.name)}
     return [
-        (name, wheels[c.distribution])
+        (name, wheels[c.distribution], patched)
         for name, c in recipe.components_on(arch.name).items()
-        if not c.is_built and recipe.patches_of(name)
+        if not c.is_built and (patched := lock.patched(name, arch.name)) is not None
     ]
 
 

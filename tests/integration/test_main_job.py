@@ -260,7 +260,7 @@ def test_the_stage_proves_the_locked_tree(tiny: Tiny) -> None:
     before = tiny.tags()
     body = yaml.safe_load(tiny.paths.lock("tiny").read_text())
     del body["digest"]
-    body["patches"]["six"]["result"] = "0123456789" * 4
+    body["patches"]["six"][0]["result"] = "0123456789" * 4
     tiny.paths.lock("tiny").write_text(lock_text(body))
     refused = tiny.graft("image", code=5)
     assert refused.out == ""

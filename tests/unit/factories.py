@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from graft.hashes import digest_of
-from graft.lock import Lock, inputs_of, plain
+from graft.lock import FORMAT, Lock, inputs_of, plain
 from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Project
@@ -148,7 +148,7 @@ def patched(target: str, *patches: tuple[str, str], installed: str) -> Data:
 
 
 LOCK: Data = {
-    "lock": 1,
+    "lock": FORMAT,
     "recipe": "toy",
     "date": "2026-11-02",
     "resolver": {"uv": "0.13.9", "python": "3.11", "platform": "x86_64-manylinux_2_36"},
@@ -173,9 +173,9 @@ LOCK: Data = {
     ],
     "builder": ["ninja", "torch"],
     "patches": {
-        "vllm": patched("wheel", ("defaults", "vllm/config.py"), installed="vllm/config.py"),
-        "flashinfer": patched("source", ("norm-wait", "csrc/norm.cu"), installed="flashinfer/data/csrc/norm.cu"),
-        "b12x": patched("wheel", ("tiles", "b12x/tiles.py"), installed="b12x/tiles.py"),
+        "vllm": [patched("wheel", ("defaults", "vllm/config.py"), installed="vllm/config.py")],
+        "flashinfer": [patched("source", ("norm-wait", "csrc/norm.cu"), installed="flashinfer/data/csrc/norm.cu")],
+        "b12x": [patched("wheel", ("tiles", "b12x/tiles.py"), installed="b12x/tiles.py")],
     },
 }
 

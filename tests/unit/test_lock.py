@@ -25,7 +25,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graft.errors import BadInput, GraftError, LockStale
-from graft.lock import check_fresh, inputs_of, load_lock, lock_text, plain, requirements_text, write_atomic, write_lock
+from graft.lock import (
+    FORMAT,
+    check_fresh,
+    inputs_of,
+    load_lock,
+    lock_text,
+    plain,
+    requirements_text,
+    write_atomic,
+    write_lock,
+)
 from graft.paths import Paths
 
 
@@ -112,9 +122,9 @@ def test_the_lock_of_another_recipe_is_refused(paths: Paths) -> None:
 
 
 def test_a_newer_format_is_refused_before_its_fields_are_looked_at(paths: Paths) -> None:
-    rewrite(paths, lambda lock: lock.update(lock=2, news="x"))
+    rewrite(paths, lambda lock: lock.update(lock=FORMAT + 1, news="x"))
     problem = refused(paths)
-    assert problem.what == "the lock has format 2, this Graft reads 1"
+    assert problem.what == f"the lock has format {FORMAT + 1}, this Graft reads {FORMAT}"
     assert problem.cure == "use a newer Graft"
 
 
@@ -148,8 +158,8 @@ def test_missing_requirements_are_stale(paths: Paths) -> None:
         lambda lock: lock["packages"][0].update(url="x"),
         lambda lock: lock["packages"][0].update(use="other"),
         lambda lock: lock["inputs"].update(others=sha("x")),
-        lambda lock: lock["patches"]["vllm"].update(result="x"),
-        lambda lock: lock["patches"]["vllm"].update(patches=[]),
+        lambda lock: lock["patches"]["vllm"][0].update(result="x"),
+        lambda lock: lock["patches"]["vllm"][0].update(patches=[]),
         lambda lock: lock.update(packages=[]),
     ],
 )

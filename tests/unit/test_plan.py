@@ -90,7 +90,7 @@ def keys(made: Plan) -> dict[str, str]:
 
 def patch_bytes(component: str) -> Edit:
     def edit(lock: Data) -> None:
-        entry = lock["patches"][component]
+        (entry,) = lock["patches"][component]
         entry["patches"][0]["sha256"] = sha("edited")
         entry["result"] = git_id("edited")
 

@@ -189,7 +189,10 @@ def _inputs(session: Session, planned: Plan) -> Inputs:
     patches: dict[str, dict[str, bytes]] = {}
     sets = patchsets(session, planned.recipe)
     for component, patched in planned.patched().items():
-        chosen = sets[component].select(planned.recipe.patches_of(component))
+        # Those that are locked for this architecture, in the order of the series.
+        wanted_here = {pin.id for pin in patched.patches}
+        ids = [patch_id for patch_id in planned.recipe.patches_of(component) if patch_id in wanted_here]
+        chosen = sets[component].select(ids)
         patching.check_files(component, patched, chosen)
         patches[component] = patching.context_files(patched, chosen)
         file = store.path(component_file(planned.lock, planned.recipe, component))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from graft import index, patching
@@ -11,7 +12,7 @@ from graft.commands.session import Session, component_file, lock_inputs, patchse
 from graft.errors import BadInput, FetchFailed, GraftError, LockStale
 from graft.fetch import fetch
 from graft.lock import FORMAT, BasePin, Lock, Part, PatchedComponent, load_lock, write_lock
-from graft.patchset import PatchSet
+from graft.patchset import Patch, PatchSet
 from graft.plan import installed_path
 from graft.recipe import Recipe, load_recipe
 from graft.resolve import Resolved, resolve_packages
@@ -90,7 +91,7 @@ def _lock(
     inputs: dict[Part, str],
     found: Resolved,
     base: BasePin,
-    patches: dict[str, PatchedComponent],
+    patches: dict[str, tuple[PatchedComponent, ...]],
 ) -> Lock:
     data: dict[str, Any] = {
         "lock": FORMAT,
@@ -119,23 +120,59 @@ def _resolve_base(session: Session, recipe: Recipe) -> BasePin:
 
 def _judge(
     session: Session, recipe: Recipe, sets: dict[str, PatchSet], resolved: Resolved, old: Lock | None
-) -> dict[str, PatchedComponent]:
+) -> dict[str, tuple[PatchedComponent, ...]]:
     """Every patch against its component's pristine files. Raises PatchMismatch."""
     sources = sources_of(session, recipe)
     files = {component: component_file(resolved, recipe, component) for component in sets}
     fetch(session.store, sources.files(files.values()), session.console, offline=session.offline)
-    judged: dict[str, PatchedComponent] = {}
+    judged: dict[str, tuple[PatchedComponent, ...]] = {}
     with session.console.step("judge the patches"):
         for component, found in sets.items():
-            judged[component] = patching.lock_component(
-                found,
-                recipe.patches_of(component),
-                session.store.path(files[component]),
-                version=recipe.components[component].version,
-                installed=functools.partial(installed_path, recipe.components[component].build),
-                locked=old.patches.get(component) if old is not None else None,
-            )
+            pinned = recipe.components[component]
+            groups = series_by_arch(recipe, found)
+            everywhere = len(groups) == 1 and groups[0][1] == tuple(filter(pinned.on, recipe.arches))
+            made = [
+                patching.lock_component(
+                    found,
+                    ids,
+                    session.store.path(files[component]),
+                    version=pinned.version,
+                    installed=functools.partial(installed_path, pinned.build),
+                    locked=old.patched(component, arches[0]) if old is not None else None,
+                ).model_copy(update={"arches": None if everywhere else arches})
+                for ids, arches in groups
+            ]
+            judged[component] = tuple(made)
     return judged
+
+
+def series_by_arch(recipe: Recipe, found: PatchSet) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """(ids, architectures): which of the recipe's patches of a component go together where.
+
+    Raises BadInput where a patch comes after one that is not meant for the same architecture.
+    """
+    pinned = recipe.components[found.component]
+    chosen = found.select(recipe.patches_of(found.component))
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for arch in filter(pinned.on, recipe.arches):
+        here = [patch for patch in chosen if patch.record.when.holds(pinned.version, arch)]
+        ids = tuple(patch.id for patch in here)
+        _check_after(found, here, arch)
+        if ids:
+            groups.setdefault(ids, []).append(arch)
+    return [(ids, tuple(arches)) for ids, arches in groups.items()]
+
+
+def _check_after(found: PatchSet, here: Sequence[Patch], arch: str) -> None:
+    ids = {patch.id for patch in here}
+    for patch in here:
+        missing = [name for name in patch.record.after if name not in ids]
+        if missing:
+            raise BadInput(
+                f"{found.component}/{patch.id} comes after {missing[0]}, which is not meant for {arch}",
+                where=str(found.folder / "series.yaml"),
+                cure=f"give {patch.id} the architectures of {missing[0]} in its `when`",
+            )
 
 
 def _report(old: Lock | None, new: Lock) -> list[str]:

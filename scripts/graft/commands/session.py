@@ -15,7 +15,7 @@ from graft.console import Console
 from graft.errors import GraftError
 from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
-from graft.patchset import PatchSet, check_when, load_patchset
+from graft.patchset import Patch, PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Project, load_project
@@ -103,12 +103,19 @@ def lock_inputs(session: Session, recipe: Recipe, sets: dict[str, PatchSet]) -> 
     """What the lock of a recipe has to be made from, hashed by part."""
     facts = {
         component: {
-            patch.id: [hashlib.sha256(patch.data).hexdigest(), patch.record.target]
+            patch.id: [hashlib.sha256(patch.data).hexdigest(), patch.record.target, _arches_of(patch, recipe)]
             for patch in found.select(recipe.patches_of(component))
         }
         for component, found in sorted(sets.items())
     }
     return inputs_of(session.project, recipe, facts)
+
+
+def _arches_of(patch: Patch, recipe: Recipe) -> list[str]:
+    """The recipe's architectures that the patch is meant for."""
+    return sorted(
+        arch for arch in recipe.arches if patch.record.when.arches is None or arch in patch.record.when.arches
+    )
 
 
 def patchsets(session: Session, recipe: Recipe) -> dict[str, PatchSet]:
