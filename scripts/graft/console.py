@@ -39,6 +39,7 @@ class Console:
 
     def __init__(self, json_mode: bool = False) -> None:
         self.json_mode = json_mode
+        self._answered = False
         terminal = sys.stderr.isatty() and not os.environ.get("CI")
         self._rich = Rich(
             stderr=True,
@@ -60,7 +61,8 @@ class Console:
         self._rich.print(f"[yellow]warning:[/yellow] {escape(text)}")
 
     def result(self, line: str, data: Any = None) -> None:
-        """The result: `line` for people and scripts, `data` with --json."""
+        """The result: `line` for people and scripts, `data` with --json. A verdict may be followed by an error."""
+        self._answered = True
         print(json.dumps(data if data is not None else {"result": line}, indent=1) if self.json_mode else line)
 
     def error(self, problem: GraftError) -> None:
@@ -72,7 +74,7 @@ class Console:
         self._rich.print(f"[bold red]error:[/bold red] {escape(place + problem.what)}")
         if problem.cure:
             self._rich.print(f"  [green]what to do:[/green] {escape(problem.cure)}")
-        if self.json_mode:
+        if self.json_mode and not self._answered:
             print(json.dumps(problem.as_dict(), indent=1))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -34,6 +34,7 @@ def test_json_mode(capsys: pytest.CaptureFixture[str]) -> None:
     console = Console(json_mode=True)
     console.result("x", {"a": 1})
     assert json.loads(capsys.readouterr().out) == {"a": 1}
+    console = Console(json_mode=True)
     console.error(BadInput("bad", where="w"))
     said = json.loads(capsys.readouterr().out)
     assert said == {"error": "BadInput", "exit_code": 2, "what": "bad", "where": "w", "cure": None, "tail": None}
@@ -53,3 +54,12 @@ def test_one_class_per_exit_code() -> None:
 @pytest.mark.parametrize(("count", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (4_020_000_000, "4.0 GB")])
 def test_sizes(count: int, text: str) -> None:
     assert size(count) == text
+
+
+def test_a_verdict_that_ends_in_an_error_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(json_mode=True)
+    console.result("two of three", {"good": 2})
+    console.error(GraftError("one is bad"))
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"good": 2}
+    assert "one is bad" in captured.err
