@@ -72,6 +72,25 @@ def resolve_packages(
     return _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)))
 
 
+def file_of_version(
+    project: Project, recipe: Recipe, component: str, version: str, indexes: Indexes, env: Mapping[str, str]
+) -> FilePin:
+    """The wheel or sdist that a component would be made from in another version.
+
+    Raises BadInput when the index has no such version or no file of it that fits, FetchFailed when it cannot be asked.
+    """
+    base, pinned = project.bases[recipe.base], recipe.components[component]
+    with tempfile.TemporaryDirectory(prefix="graft-resolve-") as folder:
+        uv = _Uv(Path(folder), base, indexes, env)
+        entry = uv.files({pinned.distribution: version})[pinned.distribution]
+    chosen = (
+        _sdist(pinned.distribution, entry)
+        if pinned.sdist is not None
+        else _wheel(pinned.distribution, entry, target_tags(base), base)
+    )
+    return FilePin(**_facts(pinned.distribution, entry, chosen))
+
+
 def target_tags(base: Base) -> list[Tag]:
     """The wheel tags that fit the base, best first (PEP 425, PEP 600)."""
     newest = int(base.glibc.partition(".")[2])

@@ -41,11 +41,7 @@ def read_sdist_members(archive: Path, paths: Collection[str]) -> dict[str, bytes
             _top, path = _checked(member, archive)
             if path is None or path not in paths or not member.isreg():
                 continue
-            if member.size > MAX_FILE:
-                raise BadInput(f"{path} is larger than {MAX_FILE // 1024 // 1024} MiB", where=archive.name)
-            data = tar.extractfile(member)
-            assert data is not None
-            found[path] = data.read()
+            found[path] = _contents(tar, member, path, archive)
     return found
 
 
@@ -73,6 +69,36 @@ def wheel_names(wheel: Path) -> frozenset[str]:
 def wheel_tree(wheel: Path, paths: Collection[str]) -> SourceTree:
     """What patches on a wheel are judged against: the touched files, and the names of all."""
     return SourceTree(read_wheel_members(wheel, paths), names=wheel_names(wheel))
+
+
+def sdist_tree(archive: Path, paths: Collection[str]) -> SourceTree:
+    """The same for an sdist, in one pass over it."""
+    files: dict[str, bytes] = {}
+    executable: set[str] = set()
+    names: set[str] = set()
+    with _open_sdist(archive) as tar:
+        for member in tar:
+            _top, path = _checked(member, archive)
+            if path is None or not member.isreg():
+                continue
+            names.add(path)
+            if path in paths:
+                files[path] = _contents(tar, member, path, archive)
+                executable |= {path} if member.mode & 0o111 else set()
+    return SourceTree(files, frozenset(executable), frozenset(names))
+
+
+def _contents(tar: tarfile.TarFile, member: tarfile.TarInfo, path: str, archive: Path) -> bytes:
+    if member.size > MAX_FILE:
+        raise BadInput(f"{path} is larger than {MAX_FILE // 1024 // 1024} MiB", where=archive.name)
+    data = tar.extractfile(member)
+    assert data is not None
+    return data.read()
+
+
+def archive_tree(file: Path, target: Target, paths: Collection[str]) -> SourceTree:
+    """`wheel_tree` or `sdist_tree`, by what the patches aim at."""
+    return wheel_tree(file, paths) if target == "wheel" else sdist_tree(file, paths)
 
 
 def _open_wheel(wheel: Path) -> zipfile.ZipFile:
