@@ -269,7 +269,9 @@ def _symbol(path: str, content: bytes, hunk: Hunk, place: int) -> symbols.Symbol
     """The symbol that holds the changed lines themselves, without the context around them."""
     first = place + hunk.leading + 1
     last = max(place + len(hunk.before) - hunk.trailing, first - 1)
-    return symbols.enclosing(path, content, max(min(first, last), 1), max(first, last))
+    if not path.endswith(".py"):
+        return None
+    return symbols.innermost(symbols.symbols_of(path, content), max(min(first, last), 1), max(first, last))
 
 
 def _without_place(diff: FileDiff, number: int, hunk: Hunk, content: bytes, lines: Sequence[bytes]) -> HunkVerdict:

@@ -152,6 +152,8 @@ class HunkVerdict:
     offset: lines it was moved by, measured against the place that the hunks before it in the file lead to expect.
     symbol: enclosing function or class there; fingerprint: of its tokens (Python only).
     detail: why, or a hint.
+    upstream: what upstream did to the place, in words; cure: what most likely resolves it.
+    changed: whether the code of the enclosing symbol is another one than when the patch was locked; None: not known.
     """
 
     path: str
@@ -162,6 +164,9 @@ class HunkVerdict:
     symbol: str | None = None
     fingerprint: str | None = None
     detail: str = ""
+    upstream: str = ""
+    cure: str = ""
+    changed: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,7 @@ class PatchVerdict:
     """What became of one patch, hunk by hunk.
 
     result: the touched files after it, None where one is deleted; empty unless it applies.
+    merged: the touched files as a three-way merge makes them; empty unless it is clean.
     """
 
     id: str
@@ -177,3 +183,4 @@ class PatchVerdict:
     detail: str = ""
     result: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)
     executable: frozenset[str] = frozenset()
+    merged: Mapping[str, bytes | None] = field(default_factory=dict, repr=False)

@@ -1,4 +1,7 @@
-"""Which function or class a line belongs to, and the fingerprint of that symbol."""
+"""Which function or class a line belongs to, and the fingerprint of that symbol.
+
+Python: by its syntax tree. Languages with declarations at the left margin: from one of git's headings to the next.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,10 @@ import hashlib
 import io
 import re
 import tokenize
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+
+from graft.patching.blocks import split
 
 #: git's own rule for the text behind @@ in files without a language driver, and its length.
 GIT_HEADING = re.compile(rb"^[A-Za-z_$]")
@@ -16,17 +21,22 @@ HEADING_LENGTH = 80
 NAMED = re.compile(r"^\s*(?:async\s+def|def|class)\s+(\w+)")
 #: Languages in which an unindented line is a declaration, so that git's heading names a symbol.
 DECLARED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".hxx", ".go", ".java", ".js", ".rs", ".ts")
+DECLARED_NAME = re.compile(r"\b(?:class|struct|union|enum|namespace)\s+(\w+)|(\w+)\s*\(")
 FINGERPRINT_LENGTH = 16
 SKIPPED = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER})
 
 
 @dataclass(frozen=True)
 class Symbol:
-    """A function or class: dotted name, and its lines (from 1, both included)."""
+    """A function or class: dotted name, and its lines (from 1, both included).
+
+    heading: the line that git would write behind @@ for it; empty in Python, whose names are unique enough.
+    """
 
     name: str
     first: int
     last: int
+    heading: str = ""
 
 
 def has_symbols(path: str) -> bool:
@@ -34,28 +44,50 @@ def has_symbols(path: str) -> bool:
     return path.endswith((".py", *DECLARED))
 
 
-def enclosing(path: str, content: bytes, first: int, last: int) -> Symbol | None:
-    """The innermost function or class of a Python file that holds all of the lines; None outside of any."""
-    if not path.endswith(".py"):
-        return None
-    found = [s for s in _symbols(content) if s.first <= first and last <= s.last]
+def symbols_of(path: str, content: bytes) -> list[Symbol]:
+    """Every function and class of a file; none when its language is unknown or it cannot be parsed."""
+    if path.endswith(".py"):
+        return _python_symbols(content)
+    return _sections(split(content)) if path.endswith(DECLARED) else []
+
+
+def innermost(symbols: Iterable[Symbol], first: int, last: int) -> Symbol | None:
+    """The smallest that holds all of the lines; None outside of any."""
+    found = [s for s in symbols if s.first <= first and last <= s.last]
     return min(found, key=lambda s: s.last - s.first) if found else None
 
 
 def fingerprint(content: bytes, symbol: Symbol) -> str:
-    """Hash of the symbol's tokens without comments and layout: equal while its code is equal."""
-    lines = content.splitlines(keepends=True)[symbol.first - 1 : symbol.last]
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    text = b"".join(line[indent:] if line[:indent].isspace() or not indent else line for line in lines)
+    """Hash of a Python symbol's tokens without comments and layout: equal while its code is equal."""
     digest = hashlib.sha256()
+    text = symbol_text(content, symbol)
     try:
-        for token in tokenize.tokenize(io.BytesIO(text).readline):
-            if token.type not in SKIPPED:
-                kind = token.string if token.type not in (tokenize.INDENT, tokenize.NEWLINE) else ""
-                digest.update(f"{token.type}:{len(kind)}:{kind}\n".encode())
+        for kind, token in _tokens(text):
+            digest.update(f"{kind}:{len(token)}:{token}\n".encode())
     except (tokenize.TokenError, IndentationError, SyntaxError):
         digest.update(text)
     return digest.hexdigest()[:FINGERPRINT_LENGTH]
+
+
+def words_of(content: bytes, symbol: Symbol) -> list[str]:
+    """The tokens of a Python symbol, to see how alike two are."""
+    try:
+        return [token for _, token in _tokens(symbol_text(content, symbol)) if token]
+    except (tokenize.TokenError, IndentationError, SyntaxError):
+        return []
+
+
+def symbol_text(content: bytes, symbol: Symbol) -> bytes:
+    """The symbol's lines, without the indentation of its first."""
+    lines = content.splitlines(keepends=True)[symbol.first - 1 : symbol.last]
+    indent = len(lines[0]) - len(lines[0].lstrip())
+    return b"".join(line[indent:] if line[:indent].isspace() or not indent else line for line in lines)
+
+
+def _tokens(text: bytes) -> Iterable[tuple[int, str]]:
+    for token in tokenize.tokenize(io.BytesIO(text).readline):
+        if token.type not in SKIPPED:
+            yield token.type, token.string if token.type not in (tokenize.INDENT, tokenize.NEWLINE) else ""
 
 
 def same_symbol(path: str, heading: str, lines: Sequence[bytes], at: int) -> bool:
@@ -78,10 +110,15 @@ def same_symbol(path: str, heading: str, lines: Sequence[bytes], at: int) -> boo
 
 def git_heading(lines: Sequence[bytes], at: int) -> str:
     """What git would write behind @@ for a hunk that begins at index `at`."""
-    for line in reversed(lines[:at]):
-        if GIT_HEADING.match(line):
-            return line[:HEADING_LENGTH].rstrip().decode("utf-8", "replace")
+    for index in range(min(at, len(lines)) - 1, -1, -1):
+        if GIT_HEADING.match(lines[index]):
+            return heading_text(lines[index])
     return ""
+
+
+def heading_text(line: bytes) -> str:
+    """A line as git shortens it for a hunk's header."""
+    return line[:HEADING_LENGTH].rstrip().decode("utf-8", "replace")
 
 
 def defines(path: str, content: bytes, heading: str) -> bool | None:
@@ -93,7 +130,10 @@ def defines(path: str, content: bytes, heading: str) -> bool | None:
 
 
 def names(content: bytes) -> set[str]:
-    """Names of all functions and classes."""
+    """Names of all functions and classes; of a file that cannot be parsed, what looks like one."""
+    found = {symbol.name.rpartition(".")[2] for symbol in _python_symbols(content)}
+    if found:
+        return found
     lines = content.decode("utf-8", "replace").splitlines()
     return {match[1] for line in lines if (match := NAMED.match(line))}
 
@@ -114,10 +154,24 @@ def _names_above(lines: Sequence[bytes], at: int) -> set[str]:
     return found
 
 
-def _symbols(content: bytes) -> list[Symbol]:
+def _sections(lines: Sequence[bytes]) -> list[Symbol]:
+    heads = [index for index, line in enumerate(lines) if GIT_HEADING.match(line)]
+    ends = [*heads[1:], len(lines)]
+    texts = [heading_text(lines[head]) for head in heads]
+    return [
+        Symbol(_declared_name(text), head + 1, end, text) for text, head, end in zip(texts, heads, ends, strict=True)
+    ]
+
+
+def _declared_name(heading: str) -> str:
+    found = [match[1] or match[2] for match in DECLARED_NAME.finditer(heading)]
+    return found[0] if found else heading.rstrip(" {;")
+
+
+def _python_symbols(content: bytes) -> list[Symbol]:
     try:
         tree = ast.parse(content)
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError):
         return []
     found: list[Symbol] = []
 
@@ -128,7 +182,7 @@ def _symbols(content: bytes) -> list[Symbol]:
                 name = f"{prefix}{child.name}"
                 found.append(Symbol(name, first, child.end_lineno or child.lineno))
                 walk(child, f"{name}.")
-            else:
+            elif not isinstance(child, ast.expr):
                 walk(child, prefix)
 
     walk(tree, "")

@@ -1,0 +1,72 @@
+"""One file, read once: its lines, its symbols and its code, each made when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from graft.patching import symbols
+from graft.patching.blocks import find, split
+from graft.patching.code import code_of
+from graft.patching.model import Hunk
+from graft.patching.symbols import Symbol
+
+
+@dataclass(frozen=True)
+class View:
+    """The bytes of one file at one moment."""
+
+    path: str
+    content: bytes
+
+    @cached_property
+    def lines(self) -> list[bytes]:
+        return split(self.content)
+
+    @cached_property
+    def symbols(self) -> list[Symbol]:
+        return symbols.symbols_of(self.path, self.content)
+
+    @cached_property
+    def code(self) -> tuple[bytes, ...]:
+        """Each line without comments; empty where nothing is left."""
+        return code_of(self.path, self.lines).lines
+
+    def places(self, hunk: Hunk) -> list[int]:
+        """Every index (from 0) at which the hunk's pre-image stands."""
+        return find(self.content, hunk.before) if hunk.before else ([0] if not self.content else [])
+
+    def around(self, hunk: Hunk, place: int) -> Symbol | None:
+        """The symbol that holds the changed lines of a hunk whose pre-image stands at `place`."""
+        first = place + hunk.leading + 1
+        last = max(place + len(hunk.before) - hunk.trailing, first - 1)
+        return symbols.innermost(self.symbols, max(min(first, last), 1), max(first, last))
+
+    def named(self, wanted: Symbol) -> Symbol | None:
+        """The symbol that goes by the same name here; None when there is none, or more than one."""
+        same = [s for s in self.symbols if (s.heading or s.name) == (wanted.heading or wanted.name)]
+        return same[0] if len(same) == 1 else None
+
+    def fingerprint(self, symbol: Symbol | None) -> str | None:
+        """Of a Python symbol; None for others."""
+        return symbols.fingerprint(self.content, symbol) if symbol is not None and not symbol.heading else None
+
+    def text(self, symbol: Symbol | None) -> Sequence[bytes]:
+        """The lines of a symbol; of the whole file for None."""
+        return self.lines if symbol is None else self.lines[symbol.first - 1 : symbol.last]
+
+    def says(self, symbol: Symbol | None) -> tuple[bytes, ...]:
+        """The code lines of a symbol (None: of the file) without the empty ones."""
+        lines = self.code if symbol is None else self.code[symbol.first - 1 : symbol.last]
+        return tuple(line for line in lines if line)
+
+
+def replaced(lines: Sequence[bytes], hunks: Sequence[Hunk], places: Sequence[int]) -> bytes:
+    """The text with the pre-images at `places` (ascending, apart) exchanged for the post-images."""
+    made: list[bytes] = []
+    at = 0
+    for place, hunk in zip(places, hunks, strict=True):
+        made += [*lines[at:place], *hunk.after]
+        at = place + len(hunk.before)
+    return b"".join([*made, *lines[at:]])
