@@ -316,9 +316,9 @@ def test_a_hunk_that_moved_into_another_method_is_found_with_the_lock() -> None:
     source = PYTHON.replace(b"    def run", inner + b"    def run")
     data = PYTHON_PATCH.replace(b"     def run(self):\n", b"").replace(b"@@ -5,5 +5,5 @@", b"@@ -6,4 +6,4 @@")
     assert judge({"demo/a.py": source}, [patch(data)])[0].verdict is Verdict.OFFSET
-    assert judge({"demo/a.py": source}, [patch(data)], {"fix": ["demo/a.py::First.run"]})[0].verdict is Verdict.OFFSET
+    assert judge({"demo/a.py": source}, [patch(data)], {"fix": {"demo/a.py::First.run": "0"}})[0].verdict is Verdict.OFFSET
     other = source.replace(b"def run", b"def walk")
-    moved_to = judge({"demo/a.py": other}, [patch(data)], {"fix": ["demo/a.py::First.run"]})[0]
+    moved_to = judge({"demo/a.py": other}, [patch(data)], {"fix": {"demo/a.py::First.run": "0"}})[0]
     assert moved_to.verdict is Verdict.RELOCATED
     assert "First.run" in moved_to.hunks[0].detail
 

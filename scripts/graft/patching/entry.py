@@ -49,7 +49,7 @@ def lock_entry(
         for patch, found in zip(patches, parsed, strict=True):
             if found is not None:
                 check_paths(found, patch.record, tree.all_names, where=str(patch.path))
-        symbols = {pin.id: tuple(pin.symbols) for pin in locked.patches} if locked else {}
+        symbols = {pin.id: pin.symbols for pin in locked.patches} if locked else {}
         verdicts = judge(tree, patches, symbols)
         refuse(component, version, patches, verdicts)
         with _worktree(folder, tree) as work, scratch(work) as repository:

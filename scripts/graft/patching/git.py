@@ -80,18 +80,25 @@ class Scratch:
 
     def _environment(self) -> Mapping[str, str]:
         return {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(self.folder),
-            "LC_ALL": "C",
-            "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_CONFIG_GLOBAL": "/dev/null",
-            "GIT_ATTR_NOSYSTEM": "1",
-            "GIT_TERMINAL_PROMPT": "0",
+            **isolated(self.folder),
             "GIT_DIR": str(self.folder / "git"),
             "GIT_WORK_TREE": str(self.work),
             "GIT_INDEX_FILE": str(self.folder / "index"),
-            "GIT_CEILING_DIRECTORIES": str(self.folder.parent),
         }
+
+
+def isolated(folder: Path) -> dict[str, str]:
+    """The whole environment of a git that knows no configuration of the host; `folder` is its home."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(folder),
+        "LC_ALL": "C",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": "/dev/null",
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_CEILING_DIRECTORIES": str(folder.parent),
+    }
 
 
 @contextmanager

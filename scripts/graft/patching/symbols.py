@@ -156,7 +156,7 @@ def _names_above(lines: Sequence[bytes], at: int) -> set[str]:
 
 def _sections(lines: Sequence[bytes]) -> list[Symbol]:
     heads = [index for index, line in enumerate(lines) if GIT_HEADING.match(line)]
-    ends = [*heads[1:], len(lines)]
+    ends = [*heads[1:], len(lines)] if heads else []
     texts = [heading_text(lines[head]) for head in heads]
     return [
         Symbol(_declared_name(text), head + 1, end, text) for text, head, end in zip(texts, heads, ends, strict=True)
