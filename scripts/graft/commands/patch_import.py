@@ -1,0 +1,219 @@
+"""`graft patch import`: a pull request or commit of upstream as a patch of the series, with its record."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from graft.commands.patch_pins import check_component
+from graft.commands.patch_sources import known_tree
+from graft.commands.session import Session
+from graft.errors import BadInput, GraftError
+from graft.lock import load_lock
+from graft.patching import Malformed, check_safety, parse
+from graft.patching.adopt import Difference, difference, id_of, is_one_commit, license_of, patch_file
+from graft.patching.safety import check_paths
+from graft.patching.series_text import new_series, with_record
+from graft.patching.swap import Edit, editing
+from graft.patching.upstream import Address, Upstream, base_of, check_sha, from_clone, from_host, parse_url
+from graft.patchset import PatchRecord, PatchSet, load_patchset
+from graft.recipe import load_recipe
+
+#: What a record needs that no commit says, and how to say it.
+ASKED = {
+    "id": "--id NAME (lower-case words with dashes)",
+    "title": "--title TEXT (it has more than one commit)",
+    "reason": "--reason TEXT (why it is needed)",
+    "until": "--until TEXT (what retires it)",
+    "test": "--test FILE (a test that fails without it)",
+    "target": "--target wheel or --target source",
+    "author": "--author NAME",
+    "license": "--license NAME (neither the files nor LICENSE say one)",
+}
+MAX_TEST = 1_000_000
+
+
+def import_patch(
+    session: Session,
+    url: str,
+    *,
+    head: str,
+    component: str,
+    clone: Path | None = None,
+    without_tests: bool = False,
+    record: Mapping[str, str],
+    address_of: Callable[[Address], str] = lambda address: address.repository,
+) -> None:
+    """Add a pull request or commit to a series: the bytes of its difference, and a record.
+
+    clone:      read from it, without network.
+    record:     what the commit does not say, by the names of the options.
+    address_of: where git finds the repository of an address.
+    Raises FetchFailed when the head is another one, BadInput with everything that is missing; nothing is written then.
+    """
+    address = parse_url(url)
+    check_sha(head, "--head")
+    if record.get("base"):
+        check_sha(record["base"], "--base")
+    if address.kind == "commit" and not head.startswith(address.name):
+        raise BadInput(f"the address names {address.name}, --head {head}", where="arguments", cure="give one commit")
+    check_component(component)
+    with _opened(address, head, record.get("base"), clone, address_of(address), session) as upstream:
+        proposed = _propose(upstream, address, record.get("base"), without_tests)
+    with editing(session.paths, session.console.say) as edit:
+        _add(session, edit, component, proposed, record)
+
+
+@dataclass(frozen=True)
+class _Proposal:
+    """What upstream says: the patch's file, and the fields of its record that are known."""
+
+    difference: Difference
+    message: str
+    known: Mapping[str, str]
+
+
+def _opened(
+    address: Address, head: str, base: str | None, clone: Path | None, url: str, session: Session
+) -> AbstractContextManager[Upstream]:
+    if clone is not None:
+        if address.ref is not None:
+            session.console.say(f"read from {clone}: nobody asked {address.host} whether this is its head")
+        return from_clone(clone, head, base)
+    if session.offline:
+        raise BadInput("offline, and a git host must be asked", where="OFFLINE", cure="use --from CLONE")
+    session.console.say(f"• read {address.origin}")
+    return from_host(address, head, base, url)
+
+
+def _propose(upstream: Upstream, address: Address, given: str | None, without_tests: bool) -> _Proposal:
+    base = base_of(upstream, address, given)
+    found = difference(upstream, base, without_tests=without_tests)
+    head = upstream.head
+    whole = address.kind == "commit" or is_one_commit(head, base)
+    known = {
+        "title": head.subject if whole else "",
+        "author": head.author,
+        "license": license_of(upstream, found) or "",
+        "origin": address.origin,
+        "head": head.id,
+        "base": base,
+        "upstream": "backport",
+    }
+    return _Proposal(found, head.text if whole else "", {key: value for key, value in known.items() if value})
+
+
+def _add(session: Session, edit: Edit, component: str, proposed: _Proposal, given: Mapping[str, str]) -> None:
+    series = _series(session, component)
+    fields = {**proposed.known, **given}
+    if series is not None:
+        fields.setdefault("target", series.patches[0].record.target)
+    if "title" in fields:
+        fields.setdefault("id", id_of(fields["title"]))
+    record, test = _record(fields, series)
+    data = patch_file(proposed.message or record.title, proposed.difference)
+    _check(session, component, record, data)
+    old = edit.contents(component)
+    new = {**old, record.file: (0o644, data), record.test: (0o644, test), "series.yaml": _text(old, component, record)}
+    edit.replace(component, old, new)
+    for path in proposed.difference.left_out:
+        session.console.say(f"  left out: {path}")
+    for line in (f"add to recipes/{session.recipe}.yaml, below patches:  - {component}/{record.id}", "then: make lock"):
+        session.console.say(line)
+    data_out = {
+        "patch": f"{component}/{record.id}",
+        "file": f"patches/{component}/{record.file}",
+        "head": record.head,
+        "base": record.base,
+        "left_out": list(proposed.difference.left_out),
+    }
+    session.console.result(f"{component}/{record.id}", data_out)
+
+
+def _series(session: Session, component: str) -> PatchSet | None:
+    folder = session.paths.patches / component
+    return load_patchset(folder) if (folder / "series.yaml").exists() else None
+
+
+def _record(fields: Mapping[str, str], series: PatchSet | None) -> tuple[PatchRecord, bytes]:
+    """The record and its test. Raises BadInput with everything that is missing or wrong."""
+    problems = [f"missing: {how}" for name, how in ASKED.items() if not fields.get(name)]
+    test = b""
+    if fields.get("test"):
+        try:
+            test = _test_file(Path(fields["test"]))
+        except BadInput as problem:
+            problems.append(f"--test: {problem.what}")
+    if series is not None and fields.get("id") in {patch.id for patch in series.patches}:
+        problems.append(f"--id: the series has a patch {fields['id']} already")
+    data: dict[str, Any] = {name: value for name, value in fields.items() if name != "test" and value}
+    made = None
+    try:
+        made = PatchRecord.model_validate({**data, "tests": [f"tests/test_{_words(data.get('id', 'x'))}.py"]})
+    except ValidationError as problem:
+        problems += [
+            f"--{error['loc'][0]}: {str(error['msg']).removeprefix('Value error, ')}"
+            for error in problem.errors(include_url=False)
+            if error["type"] != "missing" and error["loc"] != ("tests", 0)
+        ]
+    if problems or made is None:
+        raise BadInput(
+            "the record is not complete; nothing was written\n" + "\n".join(f"  {line}" for line in problems),
+            where="arguments",
+            cure="give these options as well",
+        )
+    return made, test
+
+
+def _words(patch_id: str) -> str:
+    return patch_id.replace("-", "_")
+
+
+def _test_file(path: Path) -> bytes:
+    """The bytes of a test: Python with a function `test_*`. Raises BadInput."""
+    try:
+        if path.stat().st_size > MAX_TEST:
+            raise BadInput(f"{path} is larger than {MAX_TEST} bytes")
+        data = path.read_bytes()
+        tree = ast.parse(data)
+    except OSError as problem:
+        raise BadInput(f"{path} cannot be read: {problem.strerror}") from None
+    except (SyntaxError, ValueError) as problem:
+        raise BadInput(f"{path} is not Python: {problem}") from None
+    if not any(isinstance(node, ast.FunctionDef) and node.name.startswith("test_") for node in tree.body):
+        raise BadInput(f"{path} has no function test_*")
+    return data
+
+
+def _check(session: Session, component: str, record: PatchRecord, data: bytes) -> None:
+    """What is refused before an engine sees the patch; paths outside the component, where its names are known."""
+    check_safety(data, record, where=record.origin)
+    try:
+        parsed = parse(data)
+    except Malformed as problem:
+        raise BadInput(f"the difference is no patch that Graft reads: {problem}", where=record.origin) from None
+    try:
+        recipe = load_recipe(session.paths, session.project, session.recipe)
+        locked = load_lock(session.paths, recipe.recipe)
+        tree = known_tree(session, locked, recipe, component, record.target, parsed.paths)
+    except (GraftError, KeyError, StopIteration):
+        # A component of no recipe, or one that is not locked yet.
+        tree = None
+    if tree is None:
+        session.console.say(f"  the files of {component} are not at hand: make lock will check the patch's paths")
+        return
+    check_paths(parsed, record, tree.all_names, where=record.origin)
+
+
+def _text(old: Mapping[str, tuple[int, bytes]], component: str, record: PatchRecord) -> tuple[int, bytes]:
+    data = record.model_dump(mode="json", exclude_defaults=True)
+    if "series.yaml" not in old:
+        return 0o644, new_series(component, data)
+    mode, raw = old["series.yaml"]
+    return mode, with_record(raw, Path("patches") / component / "series.yaml", data)

@@ -1,0 +1,199 @@
+"""`graft patch refresh`: patch files in their canonical form against the version that the recipe pins."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from graft.commands.patch_pins import Pinned, locked_tree, pinned, pristine, reference
+from graft.commands.session import Session
+from graft.errors import BadInput, PatchMismatch
+from graft.patching import Malformed, PatchVerdict, SourceTree, Verdict, check_safety, judge, lock_entry, parse, table
+from graft.patching.canonical import advance, changed, diffs, files_of, head_of, message_of, split_patch
+from graft.patching.entry import refuse
+from graft.patching.swap import Edit, editing
+from graft.patching.view import View, replaced
+from graft.patchset import Patch
+
+
+def refresh(session: Session, patches: Sequence[str], *, merge: bool = False) -> None:
+    """Write patches anew as git writes them against the pinned files. All of them, or none.
+
+    merge: where a patch does not apply as it is, take what a clean three-way merge leaves of it.
+    Raises PatchMismatch with every verdict when one of them does not apply, or when another patch of its series would
+    no longer.
+    """
+    wanted: dict[str, list[str]] = {}
+    for component, patch_id in map(reference, patches):
+        wanted.setdefault(component, []).append(patch_id)
+    with editing(session.paths, session.console.say) as edit:
+        made = {component: refreshed(session, component, ids, merge=merge) for component, ids in wanted.items()}
+        for component, files in made.items():
+            write_patches(edit, component, files)
+    changes = [f"{component}/{name}" for component, files in made.items() for name in files]
+    for name in changes:
+        session.console.say(f"  {name}: written anew")
+    if changes:
+        session.console.say(f"next: make lock RECIPE={session.recipe}")
+    for name in patches:
+        if name not in changes:
+            session.console.say(f"  {name}: has its canonical form already")
+    session.console.result(", ".join(changes) or "nothing to do", {"changed": changes, "patches": list(patches)})
+
+
+def write_patches(edit: Edit, component: str, files: Mapping[str, bytes]) -> None:
+    """Exchange some patch files of a component in one step; nothing for no files."""
+    if not files:
+        return
+    old = edit.contents(component)
+    names = {f"{patch_id}.patch": data for patch_id, data in files.items()}
+    new = {name: (mode, names.get(name, content)) for name, (mode, content) in old.items()}
+    new |= {name: (0o644, data) for name, data in names.items() if name not in old}
+    edit.replace(component, old, new)
+
+
+def refreshed(session: Session, component: str, ids: Sequence[str], *, merge: bool) -> dict[str, bytes]:
+    """The patches that change, with their new bytes. Raises PatchMismatch and BadInput."""
+    use = pinned(session, component, ids)
+    for patch in use.patches:
+        check_safety(patch.data, patch.record, where=str(patch.path))
+    tree = pristine(session, use)
+    bases = locked_tree(session, use) if merge else None
+    made: dict[str, bytes] = {}
+    failed: dict[str, PatchVerdict] = {}
+    for group in use.groups:
+        _refresh_group(_Work(use, frozenset(ids), tree, bases, merge), group, made, failed)
+    if failed:
+        wrong = [patch for patch in use.patches if patch.id in failed]
+        refuse(component, use.version, wrong, [failed[patch.id] for patch in wrong])
+    check_series(use, tree, made, ids)
+    return {name: data for name, data in made.items() if data != _data(use, name)}
+
+
+def _data(use: Pinned, patch_id: str) -> bytes:
+    return next(patch.data for patch in use.patches if patch.id == patch_id)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """bases: the files of the locked version, for a three-way merge; None without one."""
+
+    use: Pinned
+    ids: Collection[str]
+    tree: SourceTree
+    bases: SourceTree | None
+    merge: bool
+
+
+def _refresh_group(
+    work: _Work, group: Sequence[Patch], made: dict[str, bytes], failed: dict[str, PatchVerdict]
+) -> None:
+    current, bases = work.tree, work.bases
+    for patch in group:
+        verdict = _judged(work.use, current, patch, bases)
+        bases = _base_after(bases, patch)
+        after = advance(current, verdict) if verdict.verdict.is_applicable else None
+        if after is None and work.merge and patch.id in work.ids:
+            after = merged(current, patch, verdict)
+        if patch.id in work.ids and patch.id not in made:
+            if after is None:
+                failed[patch.id] = verdict
+            else:
+                made[patch.id] = canonical(patch, current, after)
+        current = after if after is not None else current
+
+
+def _judged(use: Pinned, tree: SourceTree, patch: Patch, bases: SourceTree | None) -> PatchVerdict:
+    symbols = {patch.id: use.symbols(patch.id)}
+    made = judge(tree, [patch], symbols) if bases is None else judge(tree, [patch], symbols, bases=bases)
+    return made[0]
+
+
+def _base_after(bases: SourceTree | None, patch: Patch) -> SourceTree | None:
+    """The locked version's files after a patch, for the merge of the next one."""
+    if bases is None:
+        return None
+    verdict = judge(bases, [patch])[0]
+    return advance(bases, verdict) if verdict.verdict.is_applicable else bases
+
+
+def canonical(patch: Patch, before: SourceTree, after: SourceTree) -> bytes:
+    """The patch's file for a difference. Raises PatchMismatch when nothing differs."""
+    head = head_of(message_of(split_patch(patch.data)[0]))
+    old, new = files_of(before), files_of(after)
+    paths = [path for path in old.keys() | new.keys() if old.get(path) != new.get(path)]
+    sides = [{path: side[path] for path in paths if path in side} for side in (old, new)]
+    body = diffs(sides)[0] if paths else b""
+    if not body:
+        raise PatchMismatch(
+            "nothing is left of the patch: the pinned version has all of it",
+            where=str(patch.path),
+            cure=f"graft patch drop {patch.path.parent.name}/{patch.id} --because ...",
+        )
+    return head + body
+
+
+def merged(tree: SourceTree, patch: Patch, verdict: PatchVerdict) -> SourceTree | None:
+    """The tree after what a clean merge leaves of a patch; None when it is not clean."""
+    if verdict.merged:
+        return changed(tree, verdict.merged, verdict.executable or tree.executable)
+    return _still_needed(tree, patch, verdict) if verdict.verdict is Verdict.PARTIAL else None
+
+
+def _still_needed(tree: SourceTree, patch: Patch, verdict: PatchVerdict) -> SourceTree | None:
+    """The tree after those hunks of a patch that upstream does not have."""
+    result: dict[str, bytes | None] = {}
+    for diff in parse(patch.data).files:
+        pairs = [
+            (found, diff.hunks[found.number - 1] if found.number else None)
+            for found in verdict.hunks
+            if found.path == diff.path and found.verdict is not Verdict.MERGED
+        ]
+        needed = [hunk for _, hunk in pairs if hunk is not None]
+        places = [(found.line or 1) - 1 for found, _ in pairs]
+        if not pairs:
+            continue
+        if len(needed) != len(pairs) or diff.is_rename or diff.is_deleted or diff.changes_mode:
+            return None
+        if not all(found.verdict.is_applicable for found, _ in pairs):
+            return None
+        content = tree.files.get(diff.path, b"")
+        result[diff.path] = replaced(View(diff.path, content).lines, needed, places)
+    return changed(tree, result, tree.executable)
+
+
+def check_series(use: Pinned, tree: SourceTree, made: Mapping[str, bytes], ids: Collection[str]) -> None:
+    """That the series holds with new bytes for some patches: what applied before and what was made anew applies.
+
+    Raises PatchMismatch and BadInput.
+    """
+    for group in use.groups:
+        anew = [replace(patch, data=made.get(patch.id, patch.data)) for patch in group]
+        for patch in anew:
+            check_safety(patch.data, patch.record, where=str(patch.path))
+            if patch.id in made:
+                _check_parsed(patch)
+        before = {v.id for v in judge(tree, group) if v.verdict.is_applicable}
+        verdicts = judge(tree, anew)
+        lost = [v for v in verdicts if not v.verdict.is_applicable and (v.id in before or v.id in ids)]
+        if lost:
+            names = ", ".join(f"{use.component}/{v.id}" for v in lost)
+            raise PatchMismatch(
+                f"{names} would no longer apply to {use.component} {use.version}; nothing was changed\n"
+                + table(use.component, verdicts),
+                cure=f"refresh them together: graft patch refresh {' '.join(names.split(', '))} ...",
+            )
+        sound = [patch for patch, v in zip(anew, verdicts, strict=True) if v.verdict.is_applicable]
+        if sound:
+            lock_entry(use.component, tree, sound)
+
+
+def _check_parsed(patch: Patch) -> None:
+    try:
+        parse(patch.data)
+    except Malformed as problem:
+        raise BadInput(
+            f"the patch that was made cannot be read back: {problem}",
+            where=str(patch.path),
+            cure="its message may hold something that looks like a diff: indent it",
+        ) from None

@@ -1,0 +1,86 @@
+"""The one form of a patch file: the message, a line `---`, and the bytes that git writes for the difference.
+
+Everything above the first `diff --git` is the head. It is kept as it is when it ends with a line `---`, or when there
+is none; other heads (a mail, a diffstat) are written anew by `graft patch refresh`.
+"""
+
+from __future__ import annotations
+
+import email.parser
+import email.policy
+import re
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from graft.patching.model import PatchVerdict, SourceTree
+from graft.patching.repository import Files, NewCommit, bare
+
+END = b"---\n"
+MAIL = re.compile(rb"^From [0-9a-f]{40} ")
+TAG = re.compile(r"^(?:\[[^\]]*PATCH[^\]]*\]\s*)+")
+#: A line of a diffstat, as `git format-patch` puts them between `---` and the diff.
+STAT = re.compile(rb"^ (?:.+ \| +(?:\d+ [+-]*|Bin .*)|\d+ files? changed.*|(?:create|delete|rename|mode) .*)$")
+#: At the left margin of a message, the reader would take these for a diff.
+LOOKS_LIKE_A_DIFF = re.compile(rb"^(?:diff --git |--- |\+\+\+ |@@ |Index: |From [0-9a-f]{40} )", re.M)
+
+
+def split_patch(data: bytes) -> tuple[bytes, bytes]:
+    """The head of a patch file, and everything from the first `diff --git` on."""
+    at = 0 if data.startswith(b"diff --git ") else data.find(b"\ndiff --git ") + 1
+    return (data[:at], data[at:]) if at or data.startswith(b"diff --git ") else (data, b"")
+
+
+def message_of(head: bytes) -> bytes:
+    """The message in a head, whatever form it has. Of a canonical one, the very bytes above the line `---`."""
+    if MAIL.match(head):
+        return _mail_message(head)
+    if head == END or head.endswith(b"\n" + END):
+        return head[: -len(END)]
+    text, mark, below = head.rpartition(b"\n" + END)
+    if mark and all(not line.strip() or STAT.match(line) for line in below.split(b"\n")):
+        return text + b"\n"
+    return head.strip() + b"\n" if head.strip() else b""
+
+
+def _mail_message(head: bytes) -> bytes:
+    mail = email.parser.BytesParser(policy=email.policy.default).parsebytes(head.partition(b"\n")[2])
+    subject = TAG.sub("", " ".join(str(mail["Subject"] or "").split()))
+    payload = mail.get_payload(decode=True)
+    body = (payload if isinstance(payload, bytes) else b"").replace(b"\r\n", b"\n")
+    above = body.split(b"\n" + END)[0] if not body.startswith(END) else b""
+    return subject.encode() + b"\n" + (b"\n" + above.strip() + b"\n" if above.strip() else b"")
+
+
+def head_of(message: bytes) -> bytes:
+    """The head of a patch file with a message; none for none."""
+    return message + (b"" if message.endswith(b"\n") else b"\n") + END if message else b""
+
+
+def harmless(message: bytes) -> bytes:
+    """A message in which nothing looks like a diff: such lines are indented."""
+    return LOOKS_LIKE_A_DIFF.sub(lambda found: b" " + found[0], message)
+
+
+def diffs(states: Sequence[Files]) -> list[bytes]:
+    """The difference between each state and the next, as git writes it."""
+    with bare() as repository:
+        made = repository.write("refs/graft/states", [NewCommit(state) for state in states])
+        trees = [tree for _commit, tree in made]
+        return [repository.diff(old, new) for old, new in pairwise(trees)]
+
+
+def files_of(tree: SourceTree) -> Files:
+    """The files of a tree with their modes."""
+    return {path: ("100755" if path in tree.executable else "100644", data) for path, data in tree.files.items()}
+
+
+def advance(tree: SourceTree, verdict: PatchVerdict) -> SourceTree:
+    """The tree after a patch that applies."""
+    return changed(tree, verdict.result, verdict.executable)
+
+
+def changed(tree: SourceTree, result: Mapping[str, bytes | None], executable: frozenset[str]) -> SourceTree:
+    """The tree with some files exchanged; None takes one away."""
+    files = {path: data for path, data in {**tree.files, **result}.items() if data is not None}
+    names = {*tree.all_names, *files} - {path for path, data in result.items() if data is None}
+    return SourceTree(files, executable & files.keys(), names)
