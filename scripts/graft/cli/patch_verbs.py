@@ -10,13 +10,13 @@ from graft.console import Console
 
 
 def _patch_status(options: argparse.Namespace, console: Console) -> None:
-    from graft.commands.patch_show import status
+    from graft.commands.patch_status import status
 
     status(session_of(options, console), options.components)
 
 
 def _patch_check(options: argparse.Namespace, console: Console) -> None:
-    from graft.commands.patch_show import check
+    from graft.commands.patch_check import check
 
     check(
         session_of(options, console),

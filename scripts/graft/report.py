@@ -1,0 +1,194 @@
+"""What was found about a series, for people, for pull requests (Markdown), and for code review tools (SARIF 2.1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graft import __version__
+
+SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+#: What a verdict means, for the rules of a SARIF report and the legend of the documentation.
+MEANING = {
+    "exact": "applies where it was made",
+    "offset": "applies, some lines away, in the same function or class",
+    "ambiguous": "its lines stand at more than one place",
+    "relocated": "its lines stand once, but in another function or class",
+    "merge-clean": "does not apply, but a three-way merge places it",
+    "conflict": "does not apply",
+    "merged": "upstream has it",
+    "partial": "upstream has a part of it",
+    "gone": "its file or symbol no longer exists",
+    "unused": "no recipe applies it",
+    "malformed": "is no patch that Graft accepts",
+}
+
+
+@dataclass(frozen=True)
+class HunkReport:
+    """One hunk. place: line of the upstream file; at_line: line of the patch file; changed: its symbol's code."""
+
+    path: str
+    number: int
+    verdict: str
+    place: int | None
+    offset: int
+    symbol: str | None
+    changed: bool | None
+    detail: str
+    upstream: str
+    at_line: int
+
+
+@dataclass(frozen=True)
+class PatchReport:
+    """One patch. buildable: applies, is meant for the version, and git made what was judged."""
+
+    patch: str
+    file: str
+    title: str
+    verdict: str
+    buildable: bool
+    end_reached: bool | None
+    end: str
+    until: str
+    when: str
+    cure: str
+    detail: str
+    hunks: tuple[HunkReport, ...]
+
+
+@dataclass(frozen=True)
+class SeriesReport:
+    """A series against one version. notes: overlaps and undeclared dependencies, a sentence each."""
+
+    component: str
+    pinned: str
+    against: str
+    patches: tuple[PatchReport, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def buildable(self) -> bool:
+        return all(patch.buildable for patch in self.patches)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as `--json` prints it."""
+        return {**asdict(self), "buildable": self.buildable}
+
+
+def counted(hunks: Sequence[HunkReport]) -> str:
+    """The verdicts of hunks, for one cell: `2 exact`, `1 merged, 1 offset +4`."""
+    groups: dict[str, int] = {}
+    for hunk in hunks:
+        name = f"{hunk.verdict} {hunk.offset:+d}" if hunk.verdict == "offset" else hunk.verdict
+        groups[name] = groups.get(name, 0) + 1
+    return ", ".join(f"{count} {name}" for name, count in groups.items())
+
+
+def text(report: SeriesReport) -> str:
+    """Plain lines for a terminal or a log."""
+    lines = [f"{report.component} {report.pinned} -> {report.against}"]
+    for patch in report.patches:
+        lines += ["", f"{patch.patch}: {patch.verdict}{'' if patch.buildable else ', cannot be built'}"]
+        lines += [f"  {patch.detail}"] if patch.detail else []
+        lines += [f"  {line}" for hunk in patch.hunks for line in _hunk_lines(hunk)]
+        lines.append(f"  end: {_end(patch)}; {patch.end}")
+        lines += [f"  when: {patch.when}"] if patch.when else []
+        lines += [f"  cure: {patch.cure}"] if patch.cure else []
+    return "\n".join([*lines, *(["", *report.notes] if report.notes else [])])
+
+
+def _hunk_lines(hunk: HunkReport) -> Iterable[str]:
+    number = f" #{hunk.number}" if hunk.number else ""
+    place = f" line {hunk.place}" if hunk.place is not None else ""
+    symbol = f" in {hunk.symbol}" if hunk.symbol else ""
+    changed = ", whose code changed" if hunk.changed else ""
+    offset = f" ({hunk.offset:+d})" if hunk.verdict == "offset" else ""
+    yield f"{hunk.path}{number}: {hunk.verdict}{place}{offset}{symbol}{changed}"
+    if hunk.detail:
+        yield f"  why: {hunk.detail}"
+    if hunk.upstream:
+        yield f"  upstream {hunk.upstream}"
+
+
+def _end(patch: PatchReport) -> str:
+    return {True: "reached", False: "not reached", None: "cannot be judged"}[patch.end_reached]
+
+
+def markdown(report: SeriesReport) -> str:
+    """A comment for a pull request."""
+    good = sum(patch.buildable for patch in report.patches)
+    lines = [
+        f"### Patches of {report.component}: {report.pinned} → {report.against}",
+        "",
+        f"{good} of {len(report.patches)} can be built.",
+        "",
+        "| patch | verdict | hunks | end | what to do |",
+        "|---|---|---|---|---|",
+    ]
+    for patch in report.patches:
+        end = {True: "**reached**", False: "not reached", None: "?"}[patch.end_reached]
+        verdict = patch.verdict if patch.buildable else f"**{patch.verdict}**"
+        cells = (f"`{patch.patch}`", verdict, counted(patch.hunks), end, patch.cure or "–")
+        lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+    for patch in report.patches:
+        lines += ["", f"<details><summary>{_html(patch.patch)}: {_html(patch.title)}</summary>", ""]
+        lines += [f"- {_html(line.strip())}" for hunk in patch.hunks for line in _hunk_lines(hunk)]
+        lines += [f"- {_html(patch.detail)}"] if patch.detail else []
+        lines += [f"- until: {_html(patch.until)} ({_html(patch.end)})"]
+        lines += [f"- {_html(patch.when)}"] if patch.when else []
+        lines += ["", "</details>"]
+    lines += ["", *(f"- {_html(note)}" for note in report.notes)] if report.notes else []
+    return "\n".join(lines)
+
+
+def _cell(value: str) -> str:
+    return value.replace("|", "\\|").replace("\n", " ")
+
+
+def _html(value: str) -> str:
+    """Markdown renders HTML: text of a patch or of upstream must stay text, also inside of a list."""
+    escaped = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{c}" if c in "`*_[]|" else c for c in escaped).replace("\n", " ")
+
+
+def sarif(reports: Sequence[SeriesReport]) -> dict[str, Any]:
+    """SARIF 2.1.0: a result for each hunk that does not apply as it is, and for each end that is reached."""
+    results = [result for report in reports for patch in report.patches for result in _results(report, patch)]
+    used = sorted({str(result["ruleId"]) for result in results})
+    rules = [{"id": rule, "shortDescription": {"text": _rule_text(rule)}} for rule in used]
+    driver = {"name": "graft", "version": __version__, "rules": rules}
+    return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def _rule_text(rule: str) -> str:
+    named = {"end-reached": "the patch has served", "not-meant": "the patch is not meant for this version"}
+    return named.get(rule) or f"the patch {MEANING[rule]}"
+
+
+def _results(report: SeriesReport, patch: PatchReport) -> Iterable[dict[str, Any]]:
+    against = f"{report.component} {report.against}"
+    for hunk in patch.hunks:
+        if hunk.verdict != "exact":
+            level = "note" if hunk.verdict == "offset" else "error"
+            said = ". ".join(part for part in (*_hunk_lines(hunk), patch.cure) if part)
+            yield _result(hunk.verdict, level, f"{against}: {said}", patch.file, hunk.at_line)
+    if not patch.hunks or (patch.verdict not in {hunk.verdict for hunk in patch.hunks} and not patch.buildable):
+        yield _result(patch.verdict, "error", f"{against}: {patch.detail or MEANING[patch.verdict]}", patch.file, 1)
+    if patch.when:
+        yield _result("not-meant", "error", f"{against}: {patch.when}", patch.file, 1)
+    if patch.end_reached:
+        yield _result("end-reached", "warning", f"{against}: {patch.end}. Until: {patch.until}", patch.file, 1)
+
+
+def _result(rule: str, level: str, message: str, file: str, line: int) -> dict[str, Any]:
+    location = {"artifactLocation": {"uri": file, "uriBaseId": "%SRCROOT%"}, "region": {"startLine": max(line, 1)}}
+    return {
+        "ruleId": rule,
+        "level": level,
+        "message": {"text": message},
+        "locations": [{"physicalLocation": location}],
+        "partialFingerprints": {"graft/v1": f"{file}:{rule}:{line}"},
+    }
