@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from graft.commands.session import Session, component_file, sources_of
-from graft.fetch import fetch
 from graft.lock import FilePin, Lock
 from graft.patching.model import SourceTree
 from graft.patching.pristine import PristineFiles
@@ -35,6 +34,9 @@ def fetched_tree(session: Session, recipe: Recipe, pin: FilePin, target: Target,
     found = tree_of(session, pin, target, paths)
     if found is not None:
         return found
+    # Here: looking at patches whose files are at hand takes no HTTP client.
+    from graft.fetch import fetch
+
     fetch(session.store, sources_of(session, recipe).files([pin]), session.console, offline=session.offline)
     made = tree_of(session, pin, target, paths)
     assert made is not None
