@@ -62,15 +62,17 @@ class Outcome:
     failed: int
     errors: int
     detail: str
+    skipped: int = 0
 
     @property
     def green(self) -> bool:
-        return self.passed > 0 and not self.failed and not self.errors
+        """All passed: a test that was skipped did not run."""
+        return self.passed > 0 and not self.failed and not self.errors and not self.skipped
 
     @property
     def red(self) -> bool:
         """Failed as a test: an error proves nothing about the patch."""
-        return self.failed > 0 and not self.errors
+        return self.failed > 0 and not self.errors and not self.skipped
 
 
 def main() -> None:
@@ -205,10 +207,11 @@ def run_test(known: Facts, patch: Patch, env: Mapping[str, str] | None = None) -
         tests = json.loads(done.stdout.splitlines()[-1])["tests"]
     except (IndexError, ValueError, KeyError):
         return Outcome(0, 0, 1, f"no result; {done.why()}")
-    by = {verdict: [test for test in tests if test["verdict"] == verdict] for verdict in ("pass", "fail", "error")}
+    by = {verdict: [t for t in tests if t["verdict"] == verdict] for verdict in ("pass", "fail", "error", "skip")}
     counts = f"{len(by['pass'])} passed, {len(by['fail'])} failed, {len(by['error'])} errors"
-    shown = "".join(f"; {test['name']}: {last_line(test['detail'])}" for test in [*by["error"], *by["fail"]])
-    return Outcome(len(by["pass"]), len(by["fail"]), len(by["error"]), counts + shown)
+    counts += f", {len(by['skip'])} skipped" if by["skip"] else ""
+    shown = "".join(f"; {t['name']}: {last_line(t['detail'])}" for t in [*by["error"], *by["fail"], *by["skip"]])
+    return Outcome(len(by["pass"]), len(by["fail"]), len(by["error"]), counts + shown, len(by["skip"]))
 
 
 def last_line(text: str) -> str:

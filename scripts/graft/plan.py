@@ -137,6 +137,7 @@ class Plan:
     image: Keyed
     gate: Keyed
     env: Mapping[str, str]
+    environment: Keyed
 
     @property
     def base(self) -> Base:
@@ -187,6 +188,7 @@ class Plan:
             "dev.graft.cuda": self.recipe.cuda,
             "dev.graft.key": self.image.key,
             "dev.graft.lock": f"sha256:{self.lock.digest}",
+            "dev.graft.environment": f"sha256:{self.environment.key}",
         }
         for name, component in components.items():
             labels[f"dev.graft.component.{name}.version"] = component.version
@@ -289,6 +291,7 @@ def plan(
     builds = tuple(_build(project, recipe, lock, name, sources, toolchain, arch) for name in _built(recipe, arch))
     layers = (*foundation, *libraries, *wheels)
     overlays = tuple(_overlay(*found, layers, sources) for found in _overlaid(recipe, lock, arch))
+    environment = _environment(lock, arch, env, layers, builds, sources)
     image = {
         "lock": lock.digest,
         "recipe": digest_of([recipe.recipe, recipe.summary, arch.name]),
@@ -299,6 +302,8 @@ def plan(
         "env": digest_of(dict(env)),
         "stages": digest_of([_files_of(sources, _stages(builds, overlays)), sources.templates.get("Dockerfile.j2")]),
         "graft": __version__,
+        # A label of the image, and the key must know every byte.
+        "environment": environment.key,
         **{f"layer {layer.name}": digest_of([p.sha256 for p in layer.packages]) for layer in layers},
         **{f"component {b.name}": b.keyed.key for b in builds},
         **{f"overlay {o.name}": o.keyed.key for o in overlays},
@@ -323,6 +328,7 @@ def plan(
         Keyed(image),
         Keyed(gate),
         dict(env),
+        environment,
     )
     _check_tags(made)
     return made
@@ -370,6 +376,16 @@ def installed_path(build: str | None, path: str) -> str | None:
     for prefix, target in INSTALLED_AT.get(build, ()):
         if path.startswith(prefix):
             return target + path.removeprefix(prefix)
+    return None
+
+
+def source_path(build: str | None, installed: str) -> str | None:
+    """The reverse of `installed_path`: what the component's source calls an installed file."""
+    if build is None:
+        return installed
+    for prefix, target in INSTALLED_AT.get(build, ()):
+        if installed.startswith(target):
+            return prefix + installed.removeprefix(target)
     return None
 
 
@@ -423,6 +439,32 @@ def _toolchain(lock: Lock, foundation: Sequence[Layer], build_wheels: Layer, arc
         "build requirements": digest_of([p.sha256 for p in build_wheels.packages]),
         "architecture": digest_of(arch.environment()),
     }
+
+
+def _environment(
+    lock: Lock,
+    arch: Arch,
+    env: Mapping[str, str],
+    layers: Sequence[Layer],
+    builds: Sequence[Build],
+    sources: ImageSources,
+) -> Keyed:
+    """What an image is without its patches: patches can be tried in any image of the same environment."""
+    runtime = [p.sha256 for p in lock.base.packages if p.set == "runtime"]
+    return Keyed(
+        {
+            "base": digest_of(runtime),
+            "python": digest_of([lock.resolver["python"], lock.resolver["platform"]]),
+            "architecture": digest_of(arch.environment()),
+            "env": digest_of(dict(env)),
+            "stages": digest_of(_files_of(sources, ("base", "foundation", "packages"))),
+            **{f"layer {layer.name}": digest_of([p.sha256 for p in layer.packages]) for layer in layers},
+            **{
+                f"component {b.name}": digest_of({k: v for k, v in b.keyed.inputs.items() if k != "patches"})
+                for b in builds
+            },
+        }
+    )
 
 
 def _build(

@@ -128,6 +128,7 @@ LABEL dev.graft.arch="sm120" \
       dev.graft.component.vllm.commit="5df63a720" \
       dev.graft.component.vllm.version="0.32.0" \
       dev.graft.cuda="13.0" \
+      dev.graft.environment="sha256:KEY" \
       dev.graft.key="KEY" \
       dev.graft.lock="sha256:KEY" \
       dev.graft.overlay.vllm="git-tree:6b5b69003b5a4bfb37020961665ab3a75eb11e3c" \

@@ -1,8 +1,9 @@
 """Run one patch test file: `python patchtest.py FILE`.
 
 Every `test_*` function of the file runs once, in the order it is written. The last line on stdout is
-{"tests": [{"name", "verdict": "pass" | "fail" | "error", "detail"}]}: an AssertionError is a failure, anything else an
-error, and so is a file that cannot be loaded or holds no test. Exit 0 when all passed, 1 otherwise.
+{"tests": [{"name", "verdict": "pass" | "fail" | "error" | "skip", "detail"}]}: an AssertionError in a test is a failure,
+unittest's or pytest's skip is one, anything else an error, and so is a file that cannot be loaded or holds no test.
+Exit 0 when all passed, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib.util
 import json
 import sys
 import traceback
+import unittest
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +37,8 @@ def run_file(path: Path) -> list[dict[str, str]]:
     try:
         module = load(path)
     except BaseException as error:
-        return [outcome(path.name, error)]
+        # An assertion outside of any test says nothing about the patch.
+        return [outcome(path.name, error, failure="error")]
     tests = tests_of(module)
     if not tests:
         return [{"name": path.name, "verdict": "error", "detail": "the file holds no test_* function"}]
@@ -71,11 +74,19 @@ def run_one(name: str, test: Callable[[], None]) -> dict[str, str]:
     return {"name": name, "verdict": "pass", "detail": ""}
 
 
-def outcome(name: str, error: BaseException) -> dict[str, str]:
-    """How an exception is reported; the end of the traceback is kept, because the cause stands there."""
-    verdict = "fail" if isinstance(error, AssertionError) else "error"
+def outcome(name: str, error: BaseException, failure: str = "fail") -> dict[str, str]:
+    """How an exception is reported; the end of the traceback is kept, because the cause stands there.
+
+    failure: the verdict of an AssertionError.
+    """
+    verdict = "skip" if is_skip(error) else failure if isinstance(error, AssertionError) else "error"
     text = "".join(traceback.format_exception(error))
     return {"name": name, "verdict": verdict, "detail": text[-DETAIL_CHARACTERS:]}
+
+
+def is_skip(error: BaseException) -> bool:
+    """unittest's SkipTest, or pytest's exception, which is known by its name: the image holds no pytest."""
+    return isinstance(error, unittest.SkipTest) or any(kind.__name__ == "Skipped" for kind in type(error).__mro__)
 
 
 if __name__ == "__main__":
