@@ -29,13 +29,14 @@ def drop(session: Session, patch: str, *, because: str) -> None:
         _refuse_needed(found, patch_id)
         recipes = [name for name in recipe_names(session.paths) if _lists(session, name, patch)]
         files = [session.paths.recipe(name) for name in recipes]
-        # All are made before the first is written.
+        # All are made, and the new folder is, before the first is written.
         texts = [without_ref(file.read_bytes(), file, patch) for file in files]
         old = edit.contents(component)
         new = _without(old, found, patch_id)
+        prepared = edit.prepare(component, old, new)
         for file, text in zip(files, texts, strict=True):
             edit.replace_file(file, text)
-        edit.replace(component, old, new)
+        prepared.commit()
     for name in recipes:
         session.console.say(f"  taken out of {session.paths.relative(session.paths.recipe(name))}")
         session.console.say(f"next: make lock RECIPE={name}")

@@ -85,9 +85,10 @@ def _ref_edits(document: Document, text: str, ref: str, *, empty: bool) -> Itera
             yield "".join([*lines[:key], *head, *lines[key + 1 : index], *lines[index + 1 :]])
         for found in re.finditer(rf"(['\"]?)(?<![\w/.-]){re.escape(ref)}(?![\w/.-])\1", line):
             before, after = line[: found.start()], line[found.end() :]
-            for cut in (re.sub(r"^\s*,[ \t]*", "", after), after):
-                for kept in (before, re.sub(r",\s*$", "", before)):
-                    yield "".join([*lines[:index], kept + cut, *lines[index + 1 :]])
+            # Its comma goes with it: the one behind it, or the one before the last.
+            follows = re.match(r"\s*,[ \t]*", after)
+            kept = before + after[follows.end() :] if follows else re.sub(r",\s*$", "", before) + after
+            yield "".join([*lines[:index], kept, *lines[index + 1 :]])
 
 
 class _Text:

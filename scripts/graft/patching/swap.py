@@ -48,52 +48,57 @@ class Edit:
         return read_folder(folder) if folder.exists() else {}
 
     def replace(self, component: str, old: Contents, new: Contents) -> None:
-        """Exchange the component's folder for one with other contents, after that was loaded and found sound.
+        """Exchange the component's folder for one with other contents. Raises BadInput as `prepare` and `commit` do."""
+        self.prepare(component, old, new).commit()
 
-        old: what the folder held when the new contents were made. Raises BadInput when it holds something else by
-        now, or when the new series is not sound; the folder is as it was then.
+    def prepare(self, component: str, old: Contents, new: Contents) -> Prepared:
+        """The new contents beside the old, loaded and found sound. Raises BadInput; nothing has changed then.
+
+        old: what the folder held when the new contents were made. new: nothing takes the folder away.
         """
         folder = self.paths.patches / component
-        if not new and not folder.exists():
-            return
         staged = self._staged(component, new)
         if "series.yaml" in new:
             self._check(staged, folder)
-        if not folder.exists():
-            _checked_rename(staged, folder)
-        elif not new:
-            _refuse_changed(folder, old)
-            staged.rmdir()
-            folder.rename(staged)
-        else:
-            exchange(staged, folder)
-            try:
-                _refuse_changed(staged, old, folder)
-            except BadInput:
-                exchange(staged, folder)
-                raise
-        self.clear()
+        if new and folder.exists():
+            self._try_exchange()
+        return Prepared(folder, staged, old, bool(new))
 
     def replace_file(self, file: Path, content: bytes) -> None:
         """Exchange one file in one step."""
-        part = file.with_name(f".{file.name}.edit")
+        part = self._place() / file.name
         part.write_bytes(content)
         part.chmod(stat.S_IMODE(file.stat().st_mode))
         part.replace(file)
 
     def clear(self) -> None:
         """Remove what this edit, or one that was killed, has prepared."""
-        if (self.paths.patches / PLACE).exists():
-            shutil.rmtree(self.paths.patches / PLACE)
-        for part in self.paths.recipes.glob(".*.yaml.edit"):
-            part.unlink()
+        place = self.paths.patches / PLACE
+        if place.exists():
+            # What keeps git from seeing the rest goes last.
+            for path in place.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+            shutil.rmtree(place)
+
+    def _try_exchange(self) -> None:
+        """Raises BadInput where folders cannot be exchanged, before anything depends on it."""
+        probes = [self._place() / f".{name}" for name in ("one", "other")]
+        for probe in probes:
+            probe.mkdir()
+        exchange(*probes)
+
+    def _place(self) -> Path:
+        place = self.paths.patches / PLACE
+        place.mkdir(parents=True, exist_ok=True)
+        (place / ".gitignore").write_text("*\n")
+        return place
 
     def _staged(self, component: str, new: Contents) -> Path:
-        place = self.paths.patches / PLACE
-        self.clear()
-        staged = place / component
-        staged.mkdir(parents=True)
-        (place / ".gitignore").write_text("*\n")
+        staged = self._place() / component
+        if staged.exists():
+            shutil.rmtree(staged)
+        staged.mkdir()
         for name, (mode, content) in new.items():
             file = staged / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -113,6 +118,33 @@ class Edit:
             ) from None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A folder that is ready to take the place of another one."""
+
+    folder: Path
+    staged: Path
+    old: Contents
+    stays: bool
+
+    def commit(self) -> None:
+        """The step. Raises BadInput when the folder holds something else than `old` by now; it keeps that then."""
+        if not self.folder.exists():
+            if self.stays:
+                self.staged.rename(self.folder)
+        elif not self.stays:
+            _refuse_changed(self.folder, self.old)
+            self.staged.rmdir()
+            self.folder.rename(self.staged)
+        else:
+            exchange(self.staged, self.folder)
+            try:
+                _refuse_changed(self.staged, self.old, self.folder)
+            except BadInput:
+                exchange(self.staged, self.folder)
+                raise
+
+
 @contextlib.contextmanager
 def editing(paths: Paths, say: Callable[[str], None]) -> Iterator[Edit]:
     """The right to change patches/; waits while another process has it."""
@@ -126,7 +158,10 @@ def editing(paths: Paths, say: Callable[[str], None]) -> Iterator[Edit]:
     try:
         edit = Edit(paths)
         edit.clear()
-        yield edit
+        try:
+            yield edit
+        finally:
+            edit.clear()
     finally:
         lock.release()
 
@@ -154,7 +189,7 @@ def exchange(one: Path, other: Path) -> None:
         return
     if code in (errno.ENOSYS, errno.EINVAL, errno.EXDEV, errno.EOPNOTSUPP):
         raise BadInput(
-            "this file system cannot exchange two folders in one step; nothing was changed",
+            "this file system cannot exchange two folders in one step",
             where=str(other),
             cure="edit a checkout on a local file system (ext4, xfs, btrfs, tmpfs), on Linux",
         )
@@ -167,11 +202,6 @@ def _renameat2(one: bytes, other: bytes) -> int:
     call = libc.renameat2
     call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
     return 0 if call(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE) == 0 else ctypes.get_errno()
-
-
-def _checked_rename(staged: Path, folder: Path) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    staged.rename(folder)
 
 
 def _refuse_changed(now: Path, old: Contents, name: Path | None = None) -> None:
