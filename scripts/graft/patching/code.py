@@ -88,15 +88,15 @@ class _Scanner:
     def _code(self, text: bytes, at: int, kept: list[bytes]) -> int:
         match = SPECIAL[self.python].search(text, at)
         if match is None:
-            kept.append(BLANKS.sub(b" ", text[at:]))
+            _keep(kept, BLANKS.sub(b" ", text[at:]))
             return len(text)
-        kept.append(BLANKS.sub(b" ", text[at : match.start()]))
+        _keep(kept, BLANKS.sub(b" ", text[at : match.start()]))
         found = match[0]
         if found in (b"#", b"//"):
             return len(text)
         if len(found) > 1:
             self.inside = b"*/" if found == b"/*" else found
-            kept.append(b" " if found == b"/*" else found)
+            _keep(kept, b" " if found == b"/*" else found)
             return match.end()
         string = STRING.match(text, match.start())
         if string is None:
@@ -105,6 +105,13 @@ class _Scanner:
             return len(text)
         kept.append(string[0])
         return string.end()
+
+
+def _keep(kept: list[bytes], piece: bytes) -> None:
+    """Append code. A comment between two blanks leaves one."""
+    more = piece[1:] if kept and kept[-1].endswith(b" ") and piece.startswith(b" ") else piece
+    if more:
+        kept.append(more)
 
 
 def _without_dead(lines: Sequence[bytes]) -> list[bytes]:

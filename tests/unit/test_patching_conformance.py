@@ -1,13 +1,20 @@
-"""Every verdict, and every known trap of applying patches, each as one row."""
+"""The conformance table: every verdict and every known trap of applying patches, one row each.
+
+A row is a patch, the files it meets, the verdict, and the exit code of a command that has to build with it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from patchwork import diff, numbered, patch, text
 
-from graft.patching import SourceTree, Verdict, judge
+from graft.errors import GraftError
+from graft.patching import SourceTree, Verdict, judge, lock_entry
+from graft.patchset import Patch
 
 BASE = text(numbered(1, 30))
 EDIT = BASE.replace(b"line 15\n", b"line fifteen\n")
@@ -56,14 +63,32 @@ def rename(old: str, new: str) -> bytes:
     return f"{title}similarity index 100%\nrename from {old}\nrename to {new}\n".encode()
 
 
+#: What a build ends with. A verdict that cannot be built is 5; what no engine may see is 2, before any verdict.
+EXIT = {Verdict.EXACT: 0, Verdict.OFFSET: 0}
+
+
 @dataclass(frozen=True)
 class Case:
+    """bases: the files that the patch was made for, where the row needs them; exit_code: if not the verdict's own.
+
+    series: more patches that come before; record: fields of the patch's record.
+    """
+
     name: str
     data: bytes
     verdict: Verdict
     files: dict[str, bytes] = field(default_factory=lambda: {"demo/a.txt": BASE})
     why: str = ""
     executable: frozenset[str] = frozenset()
+    bases: dict[str, bytes] | None = None
+    exit_code: int | None = None
+    locked: dict[str, str] | None = None
+    series: Sequence[Patch] = ()
+    record: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def patches(self) -> list[Patch]:
+        return [*self.series, patch(self.data, **self.record)]
 
 
 FROM = b"From " + b"0" * 40 + b" Mon Sep 17 00:00:00 2001\n"
@@ -221,7 +246,7 @@ CASES = [
         Verdict.EXACT,
         {"demo/a b.txt": BASE},
     ),
-    Case("binary", BINARY, Verdict.CONFLICT, why="binary"),
+    Case("binary", BINARY, Verdict.CONFLICT, why="binary", exit_code=2),
     # What is around the diff.
     Case("message above", b"Fix it\n\nBecause.\n---\n" + PATCH, Verdict.EXACT),
     Case("mail with a signature", FROM + b"Subject: x\n\n---\n" + PATCH + b"-- \n2.39.5\n\n", Verdict.EXACT),
@@ -253,6 +278,7 @@ CASES = [
         diff(BASE, EDIT, "lib/demo/a.txt"),
         Verdict.GONE,
         why="path level wrong? There is demo/a.txt",
+        exit_code=2,
     ),
     Case(
         "names disagree", PATCH.replace(b"+++ b/demo/a.txt", b"+++ b/demo/b.txt"), Verdict.MALFORMED, why="do not agree"
@@ -267,13 +293,294 @@ CASES = [
 ]
 
 
+#: What upstream may do to a function, for the signs of `merged` and for three-way merges.
+LOADER = b"""import os
+
+
+class Loader:
+    one = 1
+    two = 2
+
+    def load(self, weights):
+        names = sorted(weights)
+        pending: dict = {}
+        for name in names:
+            self.take(name, pending)
+        return pending
+
+    def take(self, name, pending):
+        pending[name] = os.stat(name)
+
+
+def main():
+    return Loader()
+"""
+FIXED = LOADER.replace(
+    b"        pending: dict = {}\n",
+    b"        # Kept between two calls.\n        pending = self.__dict__.setdefault('_pending', {})\n",
+)
+LOADER_PATCH = diff(LOADER, FIXED, "demo/a.py").replace(b"@@\n", b"@@ class Loader:\n", 1)
+OTHER_COMMENT = FIXED.replace(
+    b"# Kept between two calls.", b"# The halves may come in two calls,\n        # so keep them."
+)
+HEADER = b"""#pragma once
+template <typename T>
+__global__ void First(T* out, const float* scale) {
+  const int one = 1;
+  const int two = 2;
+  const float inverse = 1.0f / scale[0];
+  extern __shared__ float smem[];
+  asm volatile("griddepcontrol.wait;");
+  out[0] = inverse;
+}
+
+template <typename T>
+__global__ void Second(T* out) {
+  out[0] = 1;
+}
+"""
+HEADER_FIXED = HEADER.replace(b"  const float inverse = 1.0f / scale[0];\n", b"").replace(
+    b'wait;");\n', b'wait;" ::: "memory");\n  const float inverse = 1.0f / scale[0];\n'
+)
+HEADER_PATCH = diff(HEADER, HEADER_FIXED, "demo/a.cuh", 2).replace(
+    b"@@\n", b"@@ __global__ void First(T* out, const float* scale) {\n", 1
+)
+IN_OTHER_WORDS = HEADER.replace(b"  const float inverse = 1.0f / scale[0];\n", b"").replace(
+    b'wait;");\n  out[0] = inverse', b'wait;" ::: "memory");\n  float scale_val = 1.f / scale[0];\n  out[0] = scale_val'
+)
+GONE = {"ends": {"gone": [{"file": "demo/a.cuh", "text": "const float inverse = 1.0f / scale[0];"}]}}
+METHOD = "demo/a.py::Loader.load"
+MOVED_BLOCK = LOADER.replace(b"    def load(self", b"    def fetch(self")
+
+CASES += [
+    # Signs that upstream has it.
+    Case(
+        "upstream has it with another comment", LOADER_PATCH, Verdict.MERGED, {"demo/a.py": OTHER_COMMENT}, "comments"
+    ),
+    Case(
+        "upstream has it with other blanks in C",
+        HEADER_PATCH,
+        Verdict.MERGED,
+        {"demo/a.cuh": HEADER_FIXED.replace(b"inverse = 1.0f", b"inverse  =  1.0f  /* later */")},
+        "comments",
+    ),
+    Case(
+        "other indentation is other Python",
+        LOADER_PATCH,
+        Verdict.CONFLICT,
+        {"demo/a.py": FIXED.replace(b"        pending = self", b"          pending = self")},
+    ),
+    Case(
+        "what it adds stands in a comment only",
+        LOADER_PATCH,
+        Verdict.CONFLICT,
+        {
+            "demo/a.py": LOADER.replace(
+                b"pending: dict = {}", b"pending = {}  # self.__dict__.setdefault('_pending', {})"
+            )
+        },
+    ),
+    Case(
+        "what it adds stands in a string only",
+        LOADER_PATCH,
+        Verdict.CONFLICT,
+        {
+            "demo/a.py": FIXED.replace(b"        # Kept", b'        """\n        # Kept').replace(
+                b", {})\n", b', {})\n        """\n'
+            )
+        },
+    ),
+    Case(
+        "code behind #if 0 is not there",
+        HEADER_PATCH,
+        Verdict.CONFLICT,
+        {
+            "demo/a.cuh": HEADER_FIXED.replace(b"  asm", b"#if 0\n  asm").replace(
+                b"  out[0] = inverse", b"#endif\n  out[0] = 2"
+            )
+        },
+    ),
+    Case(
+        "upstream has the lines, but in another method",
+        LOADER_PATCH,
+        Verdict.CONFLICT,
+        {
+            "demo/a.py": LOADER.replace(b"        pending: dict = {}\n", b"        pending = {}\n").replace(
+                b"        pending[name] =",
+                b"        pending = self.__dict__.setdefault('_pending', {})\n        pending[name] =",
+            )
+        },
+        locked={METHOD: "0"},
+    ),
+    Case(
+        "upstream has the lines, but what it removes is still there",
+        LOADER_PATCH,
+        Verdict.CONFLICT,
+        {"demo/a.py": FIXED.replace(b"        for name", b"        pending: dict = {}\n        for name")},
+    ),
+    Case(
+        "the whole function is the patched one",
+        LOADER_PATCH,
+        Verdict.MERGED,
+        {
+            "demo/a.py": b"# words\n"
+            + FIXED.replace(b"sorted(weights)", b"sorted( weights )").replace(b"'_pending', {}", b"'_pending',  {}")
+        },
+        "the patched one",
+        bases={"demo/a.py": LOADER},
+    ),
+    Case(
+        "in other words, and the record says what must be gone",
+        HEADER_PATCH,
+        Verdict.MERGED,
+        {"demo/a.cuh": IN_OTHER_WORDS},
+        "what the record names",
+        record=GONE,
+    ),
+    Case("in other words, and the record says nothing", HEADER_PATCH, Verdict.CONFLICT, {"demo/a.cuh": IN_OTHER_WORDS}),
+    Case(
+        "what the record names is gone, but nothing of the patch is there",
+        HEADER_PATCH,
+        Verdict.CONFLICT,
+        {"demo/a.cuh": HEADER.replace(b"const float inverse = 1.0f / scale[0];", b"float inverse = load(scale);")},
+        record=GONE,
+    ),
+    Case(
+        "what the record names never stood there",
+        HEADER_PATCH,
+        Verdict.CONFLICT,
+        {"demo/a.cuh": IN_OTHER_WORDS},
+        bases={"demo/a.cuh": HEADER},
+        record={"ends": {"gone": [{"file": "demo/a.cuh", "text": "some other text"}]}},
+    ),
+    Case(
+        "upstream has one of two files",
+        LOADER_PATCH + HEADER_PATCH,
+        Verdict.PARTIAL,
+        {"demo/a.py": OTHER_COMMENT, "demo/a.cuh": HEADER},
+    ),
+    Case(
+        "upstream has one of two files, the other does not fit",
+        LOADER_PATCH + HEADER_PATCH,
+        Verdict.CONFLICT,
+        {"demo/a.py": OTHER_COMMENT, "demo/a.cuh": HEADER.replace(b"extern", b"external")},
+    ),
+    # Where a three-way merge says more.
+    Case(
+        "context changed beside it, with the base",
+        LOADER_PATCH,
+        Verdict.MERGE_CLEAN,
+        {"demo/a.py": LOADER.replace(b"self.take(name, pending)", b"self.take(name, pending, 1)")},
+        bases={"demo/a.py": LOADER},
+    ),
+    Case(
+        "context changed beside it, without the base",
+        LOADER_PATCH,
+        Verdict.CONFLICT,
+        {"demo/a.py": LOADER.replace(b"self.take(name, pending)", b"self.take(name, pending, 1)")},
+    ),
+    Case(
+        "upstream changed the same line, with the base",
+        LOADER_PATCH,
+        Verdict.CONFLICT,
+        {"demo/a.py": LOADER.replace(b"pending: dict = {}", b"pending: dict[str, object] = {}")},
+        bases={"demo/a.py": LOADER},
+    ),
+    Case(
+        "stands twice, whatever a merge says",
+        LOADER_PATCH,
+        Verdict.AMBIGUOUS,
+        {"demo/a.py": LOADER + LOADER.replace(b"import os\n", b"")},
+        "2 places",
+        bases={"demo/a.py": LOADER},
+    ),
+    Case(
+        "class renamed, with the base",
+        LOADER_PATCH.replace(b" class Loader:", b""),
+        Verdict.GONE,
+        {
+            "demo/a.py": LOADER.replace(b"class Loader", b"class Reader").replace(
+                b"pending: dict = {}", b"pending = dict()"
+            )
+        },
+        "Loader.load is no longer defined in the file; its likely successor is Reader.load",
+        bases={"demo/a.py": LOADER},
+    ),
+    Case(
+        "method renamed, with the lock",
+        LOADER_PATCH,
+        Verdict.GONE,
+        {"demo/a.py": MOVED_BLOCK.replace(b"pending: dict = {}", b"pending = dict()")},
+        "Loader.load is no longer defined in the file; its likely successor is Loader.fetch",
+        locked={METHOD: "0"},
+        bases={"demo/a.py": LOADER},
+    ),
+    Case("a file that Python cannot parse", LOADER_PATCH, Verdict.EXACT, {"demo/a.py": LOADER + b"def broken(:\n"}),
+    # Series.
+    Case(
+        "on what an earlier patch leaves",
+        diff(EDIT, TWO_EDITS),
+        Verdict.EXACT,
+        series=[patch(PATCH, "first")],
+    ),
+    Case("the same patch twice", PATCH, Verdict.MERGED, series=[patch(PATCH, "first")]),
+    Case(
+        "two patches of one place",
+        diff(BASE, BASE.replace(b"line 16\n", b"x\n")),
+        Verdict.CONFLICT,
+        series=[patch(PATCH, "first")],
+    ),
+    # What no engine may see: the verdict would be one thing, the exit code is 2 before it counts.
+    Case("absolute path", diff(BASE, EDIT, "/etc/passwd"), Verdict.GONE, exit_code=2),
+    Case("path above the source", diff(BASE, EDIT, "demo/../../x"), Verdict.GONE, exit_code=2),
+    Case("path with a backslash", QUOTED.replace(b"\\303\\251", b"a\\\\b"), Verdict.GONE, exit_code=2),
+    Case("path with a control character", QUOTED.replace(b"\\303\\251", b"a\\nb"), Verdict.GONE, exit_code=2),
+    Case("path below .git", diff(None, b"hello\n", "demo/.GIT/hooks/x"), Verdict.EXACT, exit_code=2),
+    Case("symbolic link", diff(None, b"x\n", "demo/n").replace(b"100644", b"120000"), Verdict.EXACT, exit_code=2),
+    Case("submodule", diff(None, b"x\n", "demo/n").replace(b"100644", b"160000"), Verdict.EXACT, exit_code=2),
+    Case("mode 777", with_mode("100755", "100777"), Verdict.MERGED, exit_code=2),
+    Case("paths that differ in case", PATCH + diff(BASE, EDIT, "demo/A.txt"), Verdict.GONE, exit_code=2),
+    Case("outside of the component", diff(None, b"x\n", "other/n.py"), Verdict.EXACT, exit_code=2),
+    Case("build script", diff(None, b"x\n", "setup.py"), Verdict.EXACT, exit_code=2),
+    Case("build script, allowed", diff(None, b"x\n", "setup.py"), Verdict.EXACT, record={"allows": ["build-files"]}),
+    Case("HTML", b"<!DOCTYPE html><html>404</html>", Verdict.MALFORMED, exit_code=2),
+    Case(
+        "kernel in a wheel",
+        HEADER_PATCH,
+        Verdict.EXACT,
+        {"demo/a.cuh": HEADER},
+        exit_code=2,
+        record={"target": "wheel"},
+    ),
+]
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case: Case) -> None:
-    verdict = judge(SourceTree(case.files, case.executable), [patch(case.data)])[0]
+    tree = SourceTree(case.files, case.executable)
+    bases = SourceTree(case.bases) if case.bases is not None else None
+    verdict = judge(tree, case.patches, {"fix": case.locked or {}}, bases)[-1]
     said = " | ".join([verdict.detail, *(hunk.detail for hunk in verdict.hunks)])
     assert verdict.verdict is case.verdict, said
     assert case.why in said
     assert bool(verdict.result) == verdict.verdict.is_applicable
+    assert exit_code(case) == (EXIT.get(case.verdict, 5) if case.exit_code is None else case.exit_code)
+
+
+def exit_code(case: Case) -> int:
+    """Of a real application: the safety gate, the verdicts, and git, whose tree has to be the judged one."""
+    try:
+        lock_entry("demo", SourceTree(case.files, case.executable), case.patches)
+    except GraftError as problem:
+        return problem.exit_code
+    return 0
+
+
+def test_the_table_is_large_and_names_its_rows_once() -> None:
+    names = [case.name for case in CASES]
+    assert len(names) >= 60
+    assert len(names) == len(set(names))
+    assert {case.verdict for case in CASES} == set(Verdict) - {Verdict.UNUSED}
 
 
 def test_verdicts_are_the_documented_ones() -> None:
@@ -316,7 +623,9 @@ def test_a_hunk_that_moved_into_another_method_is_found_with_the_lock() -> None:
     source = PYTHON.replace(b"    def run", inner + b"    def run")
     data = PYTHON_PATCH.replace(b"     def run(self):\n", b"").replace(b"@@ -5,5 +5,5 @@", b"@@ -6,4 +6,4 @@")
     assert judge({"demo/a.py": source}, [patch(data)])[0].verdict is Verdict.OFFSET
-    assert judge({"demo/a.py": source}, [patch(data)], {"fix": {"demo/a.py::First.run": "0"}})[0].verdict is Verdict.OFFSET
+    assert (
+        judge({"demo/a.py": source}, [patch(data)], {"fix": {"demo/a.py::First.run": "0"}})[0].verdict is Verdict.OFFSET
+    )
     other = source.replace(b"def run", b"def walk")
     moved_to = judge({"demo/a.py": other}, [patch(data)], {"fix": {"demo/a.py::First.run": "0"}})[0]
     assert moved_to.verdict is Verdict.RELOCATED
