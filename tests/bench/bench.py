@@ -21,6 +21,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import judge_scale
+
 from graft.commands.image import build as build_image
 from graft.commands.session import Session, make_plan, open_session
 from graft.console import Console
@@ -74,6 +76,14 @@ def measure(bench: Bench, *, quick: bool) -> None:
     engine = ensure(Paths(bench.root), bench.session.project.engine, "embedded", print)
     for verb in ("plan", "lint"):
         bench.rows.append(Row(f"`make {verb}`", timed_cli(bench, verb)))
+    scale = judge_scale.measure()
+    bench.rows.append(
+        Row(
+            f"{scale.patches} patches over {scale.files:,} files judged",
+            scale.seconds,
+            note=f"{scale.mebibytes:.0f} MiB beside the files themselves",
+        )
+    )
     fetch_seconds = timed_cli(bench, "fetch")
     bench.rows.append(Row("download of everything", fetch_seconds, note="4 GB, into an empty store"))
     cold = timed_build(bench)

@@ -23,6 +23,8 @@ NAMED = re.compile(r"^\s*(?:async\s+def|def|class)\s+(\w+)")
 DECLARED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".hxx", ".go", ".java", ".js", ".rs", ".ts")
 DECLARED_NAME = re.compile(r"\b(?:class|struct|union|enum|namespace)\s+(\w+)|(\w+)\s*\(")
 FINGERPRINT_LENGTH = 16
+#: Where a statement holds others: `def` and `class` stand nowhere else.
+BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 SKIPPED = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER})
 
 
@@ -176,13 +178,13 @@ def _python_symbols(content: bytes) -> list[Symbol]:
     found: list[Symbol] = []
 
     def walk(node: ast.AST, prefix: str) -> None:
-        for child in ast.iter_child_nodes(node):
+        for child in (child for block in BLOCKS for child in getattr(node, block, ())):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
                 name = f"{prefix}{child.name}"
                 found.append(Symbol(name, first, child.end_lineno or child.lineno))
                 walk(child, f"{name}.")
-            elif not isinstance(child, ast.expr):
+            else:
                 walk(child, prefix)
 
     walk(tree, "")
