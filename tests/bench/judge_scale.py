@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import graft
 from graft.patching import SourceTree, judge
 from graft.patchset import Patch, PatchRecord
 
@@ -37,7 +39,9 @@ class Scale:
 def measure(files: int = FILES, patches: int = PATCHES, *, with_base: bool = False) -> Scale:
     """Judge in a process of its own, so that its peak memory is its own. Raises CalledProcessError."""
     argv = [sys.executable, str(Path(__file__)), "--json", f"--files={files}", f"--patches={patches}"]
-    done = subprocess.run([*argv, *(["--base"] if with_base else [])], check=True, capture_output=True, text=True)
+    env = {**os.environ, "PYTHONPATH": str(Path(graft.__file__).parents[1])}
+    argv += ["--base"] if with_base else []
+    done = subprocess.run(argv, env=env, check=True, capture_output=True, text=True)
     return Scale(**json.loads(done.stdout))
 
 
