@@ -35,8 +35,8 @@ def test_a_patch_is_safe_and_says_what_it_does_above_the_diff(component: str, pa
 def test_every_lock_that_names_a_patch_holds_its_bytes_and_its_files(component: str, patch: Patch) -> None:
     found = 0
     for recipe in recipe_names(PATHS):
-        patched = load_lock(PATHS, recipe).patches.get(component)
-        for pin in patched.patches if patched else ():
+        entries = load_lock(PATHS, recipe).patches.get(component, ())
+        for pin in (pin for entry in entries for pin in entry.patches):
             if pin.id == patch.id:
                 found += 1
                 assert pin.sha256 == hashlib.sha256(patch.data).hexdigest()
