@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import subprocess
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -111,6 +113,16 @@ SECOND = canonical(text(l7="seven"), text(l7="seven", l20="twenty"), message="Se
 SERIES: Mapping[str, tuple[bytes, Data]] = {"first": (FIRST, {}), "second": (SECOND, {})}
 
 
+def sdist(path: Path, files: Mapping[str, bytes]) -> str:
+    """The same for an sdist, below a top folder."""
+    with tarfile.open(path, "w") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"vllm-{VERSION}/{name}")
+            member.size, member.mode = len(content), 0o644
+            archive.addfile(member, io.BytesIO(content))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 @dataclass(frozen=True)
 class Project:
     """The project, and what a test looks at."""
@@ -148,25 +160,34 @@ def make(
     listed: Sequence[str] | None = None,
     version: str = VERSION,
     index: str | None = None,
+    source: bool = False,
 ) -> Project:
-    """The project. listed: the ids in the recipe (default: all). version: of the recipe; the lock has 0.32.0."""
+    """The project. listed: the ids in the recipe (default: all). version: of the recipe; the lock has 0.32.0.
+
+    source: vllm is built from an sdist.
+    """
     root.mkdir(parents=True, exist_ok=True)
     ids = list(series) if listed is None else listed
 
     def recipe(data: Data) -> None:
         data["patches"] = [f"vllm/{name}" for name in ids]
-        data["components"]["vllm"] = {"wheel": "vllm", "version": version}
+        kind = {"sdist": "vllm", "build": "python"} if source else {"wheel": "vllm"}
+        data["components"]["vllm"] = {**kind, "version": version}
 
     made_recipe = make_recipe(recipe)
     project = edited(PROJECT, lambda data: data.update(index=index))
     paths = write_project(root, project, {"toy": edited(RECIPE, recipe)})
-    write_series(paths, "vllm", series)
-    archive = root / "vllm-0.32.0-py3-none-any.whl"
-    digest = wheel(archive, files)
+    target = {"target": "source"} if source else {}
+    write_series(paths, "vllm", {name: (patch, {**target, **more}) for name, (patch, more) in series.items()})
+    archive = root / (f"vllm-{VERSION}.tar" if source else f"vllm-{VERSION}-py3-none-any.whl")
+    digest = (sdist if source else wheel)(archive, files)
+    found = {"sha256": digest, "size": archive.stat().st_size, "file": archive.name}
 
     def lock(data: Data) -> None:
         pin = next(entry for entry in data["packages"] if entry["name"] == "vllm")
-        pin.update(sha256=digest, size=archive.stat().st_size, file=archive.name)
+        pin.update(found)
+        if source:
+            data["sources"]["vllm"] = {**pin, **found}
 
     write_lock(paths, make_lock(lock, project=make_project(), recipe=made_recipe))
     kept = paths.store / digest / archive.name

@@ -29,8 +29,8 @@ def export_branch(session: Session, component: str, repository: Path, branch: st
     come back.
     """
     name = branch or f"graft/{component}"
-    check_branch(name)
     use = pinned(session, component)
+    check_branch(name)
     patches = for_arch(session, use)
     for patch in patches:
         check_safety(patch.data, patch.record, where=str(patch.path))
