@@ -1,9 +1,9 @@
 """One patch test in a container that is thrown away: `python try-patch.py JOB.json`.
 
-JOB: {"files": {path: sha256, or null where there must be no file}, "runner": FILE, "test": FILE}.
-Files that must not be there and cached bytecode of the modules among them go; then every file must have its hash, or
-nothing runs (exit 3): a test on other bytes would say nothing. Then this process becomes the runner, whose last line on
-stdout is the result.
+JOB: {"files": {path: sha256, or null where there must be no file}, "is_put": BOOL, "runner": FILE, "test": FILE}.
+Where files were put into the container, those that must not be there and cached bytecode of the modules among them go.
+Then every file must have its hash, or nothing runs (exit 3): a test on other bytes would say nothing. Then this process
+becomes the runner, whose last line on stdout is the result.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NO_STATE = 3
 
 def main(job_file: str) -> int:
     job = json.loads(Path(job_file).read_text(encoding="utf-8"))
-    wrong = [why for path, digest in job["files"].items() for why in prepare(Path(path), digest)]
+    wrong = [why for path, digest in job["files"].items() for why in check(Path(path), digest, job["is_put"])]
     if wrong:
         print("try-patch.py: " + "; ".join(wrong), file=sys.stderr)
         return NO_STATE
@@ -29,13 +29,13 @@ def main(job_file: str) -> int:
     os.execv(sys.executable, [sys.executable, *safe, job["runner"], job["test"]])
 
 
-def prepare(file: Path, digest: str | None) -> list[str]:
-    """Make one file what it must be as far as that needs a removal; what is wrong with it then."""
+def check(file: Path, digest: str | None, is_put: bool) -> list[str]:
+    """What is wrong with one file, after what needs a removal was made right."""
     try:
-        if file.suffix == ".py":
+        if is_put and file.suffix == ".py":
             for cached in file.parent.glob("__pycache__/" + file.stem + ".*.pyc"):
                 cached.unlink()
-        if digest is None and file.exists():
+        if is_put and digest is None and file.exists():
             file.unlink()
     except OSError as problem:
         return [f"{problem.filename}: {problem.strerror}"]

@@ -27,6 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "plan",
         "fetch patching render engine resolve report registry",
         "base build gate",
+        "trial",
         "commands",
         "cli",
         "__main__",
@@ -43,7 +44,7 @@ DOORS: Mapping[str, frozenset[str]] = {
 }
 
 #: docker's client raises the exceptions of requests: catching them opens no door.
-CAUGHT: Mapping[str, frozenset[str]] = {"requests.exceptions": frozenset({"gate"})}
+CAUGHT: Mapping[str, frozenset[str]] = {"requests.exceptions": frozenset({"gate", "trial"})}
 
 
 def module_of(path: Path, root: Path) -> str:
