@@ -131,8 +131,8 @@ def markdown(report: SeriesReport) -> str:
     for patch in report.patches:
         end = {True: "**reached**", False: "not reached", None: "?"}[patch.end_reached]
         verdict = patch.verdict if patch.buildable else f"**{patch.verdict}**"
-        cells = (f"`{patch.patch}`", verdict, counted(patch.hunks), end, patch.cure or "–")
-        lines.append(f"| {' | '.join(_cell(cell) for cell in cells)} |")
+        cells = (f"`{patch.patch}`", verdict, counted(patch.hunks), end, _html(patch.cure) or "–")
+        lines.append(f"| {' | '.join(cells)} |")
     for patch in report.patches:
         lines += ["", f"<details><summary>{_html(patch.patch)}: {_html(patch.title)}</summary>", ""]
         lines += [f"- {_html(line.strip())}" for hunk in patch.hunks for line in _hunk_lines(hunk)]
@@ -144,14 +144,10 @@ def markdown(report: SeriesReport) -> str:
     return "\n".join(lines)
 
 
-def _cell(value: str) -> str:
-    return value.replace("|", "\\|").replace("\n", " ")
-
-
 def _html(value: str) -> str:
     """Markdown renders HTML: text of a patch or of upstream must stay text, also inside of a list."""
-    escaped = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return "".join(f"\\{c}" if c in "`*_[]|" else c for c in escaped).replace("\n", " ")
+    escaped = " ".join(value.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{c}" if c in "\\`*_[]|" else c for c in escaped)
 
 
 def sarif(reports: Sequence[SeriesReport]) -> dict[str, Any]:

@@ -26,8 +26,9 @@ JUDGED, LOCKED, UNKNOWN = "judged", "locked", "unknown"
 
 @dataclass(frozen=True)
 class Row:
-    """One patch in one recipe. recipe: empty for a patch that none uses; lock: fresh, changed or missing.
+    """One patch in one recipe. recipe: empty for a patch that none uses.
 
+    lock:    fresh, changed (the patch), stale (the version) or missing.
     verdict: of the series on the pinned files; from `source` locked: as the lock recorded it, the files are not here.
     symbols: `path::name` of what it changes -> whether its code changed since the lock; None: the lock has no word.
     """
@@ -119,12 +120,12 @@ def _component_rows(
     for here in groups.values():
         found = _judged(session, component, pinned.version, here, tree, locked) if tree is not None else {}
         for patch in here:
-            row = found.get(patch.id) or _from_lock(component, pinned.version, patch, locked)
+            row = found.get(patch.id) or _from_lock(recipe, component, patch, locked)
             # The worst of its architectures; almost always they are equal.
             if rows[patch.id].verdict == Verdict.UNUSED or row["verdict"] not in (Verdict.EXACT, Verdict.OFFSET):
                 rows[patch.id] = replace(rows[patch.id], **row)
     return [
-        replace(row, lock=_lock_state(component, pinned.version, p, locked))
+        replace(row, lock=_lock_state(recipe, component, p, locked))
         for p, row in zip(chosen, rows.values(), strict=True)
     ]
 
@@ -174,12 +175,12 @@ def _judged(
     return found
 
 
-def _from_lock(component: str, version: str, patch: Patch, locked: Lock | None) -> dict[str, Any]:
+def _from_lock(recipe: Recipe, component: str, patch: Patch, locked: Lock | None) -> dict[str, Any]:
     """What the lock says of the same bytes on the same version; nothing is known of others."""
     pin = _pin(component, patch, locked)
-    end = end_of(patch.record.ends, version, SourceTree({}))
+    end = end_of(patch.record.ends, recipe.components[component].version, SourceTree({}))
     known: dict[str, Any] = {"end_reached": end.reached, "end": end.why, "hunks": (), "symbols": {}}
-    if pin is None or _lock_state(component, version, patch, locked) != "fresh":
+    if pin is None or _lock_state(recipe, component, patch, locked) != "fresh":
         return {**known, "verdict": UNKNOWN, "source": UNKNOWN, "detail": "its files are not here: run make fetch"}
     verdict = Verdict.OFFSET if any(pin.offsets) else Verdict.EXACT
     detail = ", ".join(f"{offset:+d}" for offset in pin.offsets) + ", as locked"
@@ -216,11 +217,13 @@ def _pin(component: str, patch: Patch, locked: Lock | None) -> PatchPin | None:
     return next((pin for entry in entries for pin in entry.patches if pin.id == patch.id), None)
 
 
-def _lock_state(component: str, version: str, patch: Patch, locked: Lock | None) -> str:
-    """Whether the lock holds these bytes of the patch."""
+def _lock_state(recipe: Recipe, component: str, patch: Patch, locked: Lock | None) -> str:
+    """Whether the lock holds these bytes of the patch, judged on this version."""
     pin = _pin(component, patch, locked)
-    if pin is None:
+    if pin is None or locked is None:
         return "missing"
+    if _locked_version(locked, recipe, component) != recipe.components[component].version:
+        return "stale"
     return "fresh" if pin.sha256 == file_sha256(patch.path) else "changed"
 
 
