@@ -159,7 +159,6 @@ def make(
     files: Mapping[str, bytes] = FILES,
     listed: Sequence[str] | None = None,
     version: str = VERSION,
-    index: str | None = None,
     source: bool = False,
 ) -> Project:
     """The project. listed: the ids in the recipe (default: all). version: of the recipe; the lock has 0.32.0.
@@ -175,8 +174,7 @@ def make(
         data["components"]["vllm"] = {**kind, "version": version}
 
     made_recipe = make_recipe(recipe)
-    project = edited(PROJECT, lambda data: data.update(index=index))
-    paths = write_project(root, project, {"toy": edited(RECIPE, recipe)})
+    paths = write_project(root, PROJECT, {"toy": edited(RECIPE, recipe)})
     target = {"target": "source"} if source else {}
     write_series(paths, "vllm", {name: (patch, {**target, **more}) for name, (patch, more) in series.items()})
     archive = root / (f"vllm-{VERSION}.tar" if source else f"vllm-{VERSION}-py3-none-any.whl")

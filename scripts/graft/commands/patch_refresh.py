@@ -12,7 +12,6 @@ from graft.patching import Malformed, PatchVerdict, SourceTree, Verdict, check_s
 from graft.patching.canonical import advance, changed, diffs, files_of, head_of, message_of, split_patch
 from graft.patching.entry import refuse
 from graft.patching.swap import Edit, editing
-from graft.patching.view import View, replaced
 from graft.patchset import Patch
 
 
@@ -94,7 +93,7 @@ def _refresh_group(
         bases = _base_after(bases, patch)
         after = advance(current, verdict) if verdict.verdict.is_applicable else None
         if after is None and work.merge and patch.id in work.ids:
-            after = merged(current, patch, verdict)
+            after = merged(current, verdict)
         if patch.id in work.ids and patch.id not in made:
             if after is None:
                 failed[patch.id] = verdict
@@ -133,33 +132,11 @@ def canonical(patch: Patch, before: SourceTree, after: SourceTree) -> bytes:
     return head + body
 
 
-def merged(tree: SourceTree, patch: Patch, verdict: PatchVerdict) -> SourceTree | None:
+def merged(tree: SourceTree, verdict: PatchVerdict) -> SourceTree | None:
     """The tree after what a clean merge leaves of a patch; None when it is not clean."""
-    if verdict.merged:
-        return changed(tree, verdict.merged, verdict.executable or tree.executable)
-    return _still_needed(tree, patch, verdict) if verdict.verdict is Verdict.PARTIAL else None
-
-
-def _still_needed(tree: SourceTree, patch: Patch, verdict: PatchVerdict) -> SourceTree | None:
-    """The tree after those hunks of a patch that upstream does not have."""
-    result: dict[str, bytes | None] = {}
-    for diff in parse(patch.data).files:
-        pairs = [
-            (found, diff.hunks[found.number - 1] if found.number else None)
-            for found in verdict.hunks
-            if found.path == diff.path and found.verdict is not Verdict.MERGED
-        ]
-        needed = [hunk for _, hunk in pairs if hunk is not None]
-        places = [(found.line or 1) - 1 for found, _ in pairs]
-        if not pairs:
-            continue
-        if len(needed) != len(pairs) or diff.is_rename or diff.is_deleted or diff.changes_mode:
-            return None
-        if not all(found.verdict.is_applicable for found, _ in pairs):
-            return None
-        content = tree.files.get(diff.path, b"")
-        result[diff.path] = replaced(View(diff.path, content).lines, needed, places)
-    return changed(tree, result, tree.executable)
+    if not verdict.merged or verdict.verdict not in (Verdict.MERGE_CLEAN, Verdict.PARTIAL):
+        return None
+    return changed(tree, verdict.merged, verdict.executable or tree.executable)
 
 
 def check_series(use: Pinned, tree: SourceTree, made: Mapping[str, bytes], ids: Collection[str]) -> None:
