@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from graft import index, patching
+from graft.commands.patch_sources import tree_of
 from graft.commands.session import Session, component_file, lock_inputs, patchsets, sources_of
 from graft.errors import BadInput, FetchFailed, GraftError, LockStale
 from graft.fetch import fetch
 from graft.lock import FORMAT, BasePin, Lock, Part, PatchedComponent, load_lock, write_lock
+from graft.patching import SourceTree
 from graft.patchset import Patch, PatchSet
 from graft.plan import installed_path
 from graft.recipe import Recipe, load_recipe
@@ -139,11 +141,26 @@ def _judge(
                     version=pinned.version,
                     installed=functools.partial(installed_path, pinned.build),
                     locked=old.patched(component, arches[0]) if old is not None else None,
+                    bases=_bases(session, recipe, found, ids, old),
                 ).model_copy(update={"arches": None if everywhere else arches})
                 for ids, arches in groups
             ]
             judged[component] = tuple(made)
     return judged
+
+
+def _bases(
+    session: Session, recipe: Recipe, found: PatchSet, ids: Sequence[str], old: Lock | None
+) -> SourceTree | None:
+    """The files of the version that the last lock holds, as far as they are at hand."""
+    if old is None or found.component not in old.patches:
+        return None
+    patches = found.select(ids)
+    try:
+        pin = component_file(old, recipe, found.component)
+    except StopIteration:
+        return None
+    return tree_of(session, pin, patching.one_target(found.component, patches), patching.touched_paths(patches))
 
 
 def series_by_arch(recipe: Recipe, found: PatchSet) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -11,8 +11,9 @@ from pathlib import Path
 from graft.errors import BadInput, PatchMismatch
 from graft.lock import PatchedComponent, PatchPin, TouchedFile
 from graft.patching.git import Scratch, scratch
+from graft.patching.hints import cure
 from graft.patching.judge import judge
-from graft.patching.model import Malformed, ParsedPatch, PatchVerdict, SourceTree, Verdict
+from graft.patching.model import Malformed, ParsedPatch, PatchVerdict, SourceTree
 from graft.patching.parse import parse
 from graft.patching.safety import check_paths, check_safety
 from graft.patching.sources import MAX_FILE, folder_tree, touched_paths, unpack_sdist, wheel_tree
@@ -29,12 +30,14 @@ def lock_entry(
     version: str = "",
     installed_path: Callable[[str], str | None] = lambda path: path,
     locked: PatchedComponent | None = None,
+    bases: SourceTree | None = None,
 ) -> PatchedComponent:
     """Apply all patches to the pristine source, or none; what the lock keeps of it.
 
     source:         wheel: the touched files (`wheel_tree`); source: the unpacked folder, or the sdist itself.
     installed_path: where a file of the source lies below site-packages; None when it is not installed.
     locked:         the entry of the last lock, to find hunks that moved into another function.
+    bases:          the touched files of the version that the last lock holds, to say more of what does not apply.
     Raises BadInput for a patch that must not reach an engine, PatchMismatch with every verdict when one does not
     apply, or when git's result is not the one that was judged.
     """
@@ -50,7 +53,7 @@ def lock_entry(
             if found is not None:
                 check_paths(found, patch.record, tree.all_names, where=str(patch.path))
         symbols = {pin.id: pin.symbols for pin in locked.patches} if locked else {}
-        verdicts = judge(tree, patches, symbols)
+        verdicts = judge(tree, patches, symbols, bases)
         refuse(component, version, patches, verdicts)
         with _worktree(folder, tree) as work, scratch(work) as repository:
             return _applied(target, repository, patches, verdicts, installed_path)
@@ -64,12 +67,15 @@ def lock_component(
     version: str = "",
     installed: Callable[[str], str | None] = lambda path: path,
     locked: PatchedComponent | None = None,
+    bases: SourceTree | None = None,
 ) -> PatchedComponent:
     """`lock_entry` for a recipe's patches of one component, whose wheel or sdist is `file`."""
     patches = found.select(ids)
     target = one_target(found.component, patches)
     source = wheel_tree(file, touched_paths(patches)) if target == "wheel" else file
-    return lock_entry(found.component, source, patches, version=version, installed_path=installed, locked=locked)
+    return lock_entry(
+        found.component, source, patches, version=version, installed_path=installed, locked=locked, bases=bases
+    )
 
 
 def one_target(component: str, patches: Sequence[Patch]) -> Target:
@@ -92,18 +98,8 @@ def refuse(component: str, version: str, patches: Sequence[Patch], verdicts: Seq
         f"{len(wrong)} of {len(verdicts)} patches cannot be applied to {against}; none was\n"
         + table(component, verdicts),
         where=files[wrong[0].id],
-        cure="\n".join(_cure(component, v, files[v.id]) for v in wrong),
+        cure="\n".join(dict.fromkeys(cure(v.verdict, f"{component}/{v.id}", files[v.id]) for v in wrong)),
     )
-
-
-def _cure(component: str, verdict: PatchVerdict, file: str) -> str:
-    if verdict.verdict is Verdict.MERGED:
-        return f"upstream has {component}/{verdict.id}: take it out of the series and the recipe, then run make lock"
-    if verdict.verdict is Verdict.PARTIAL:
-        return f"upstream has a part of it: keep only the other hunks in {file}, then run make lock"
-    if verdict.verdict is Verdict.MALFORMED:
-        return f"make {file} again with `git diff`, then run make lock"
-    return f"make {file} anew against the pinned source, then run make lock"
 
 
 def table(component: str, verdicts: Sequence[PatchVerdict]) -> str:
