@@ -22,8 +22,8 @@ HOST = r"https://(?P<host>[A-Za-z0-9.-]+(?::[0-9]+)?)/"
 NAME = r"[A-Za-z0-9._~-]+"
 #: GitHub, Gitea and Forgejo; GitLab.
 FORMS = (
-    re.compile(rf"^{HOST}(?P<repo>{NAME}/{NAME})/(?P<kind>pull|pulls|commit)/(?P<name>[0-9a-f]+)(?:[/?#.].*)?$"),
-    re.compile(rf"^{HOST}(?P<repo>{NAME}(?:/{NAME})+)/-/(?P<kind>merge_requests|commit)/(?P<name>[0-9a-f]+)(?:[/?#.].*)?$"),
+    re.compile(rf"{HOST}(?P<repo>{NAME}/{NAME})/(?P<kind>pull|pulls|commit)/(?P<name>[0-9a-f]+)(?:[/?#.].*)?"),
+    re.compile(rf"{HOST}(?P<repo>{NAME}(?:/{NAME})+)/-/(?P<kind>merge_requests|commit)/(?P<name>[0-9a-f]+)(?:[/?#.].*)?"),
 )  # fmt: skip
 KNOWN = (
     "https://HOST/OWNER/REPO/pull/NUMBER, .../commit/SHA, .../-/merge_requests/NUMBER or .../-/commit/SHA, "
@@ -71,7 +71,7 @@ class Upstream:
 def parse_url(url: str) -> Address:
     """The address of a pull request or commit. Raises BadInput."""
     for form in FORMS:
-        match = form.match(url)
+        match = form.fullmatch(url)
         if match is None or ".." in match["repo"]:
             continue
         repo = match["repo"].removesuffix(".git")
@@ -182,7 +182,15 @@ def _before_merge(upstream: Upstream, default: str) -> str:
 def _listed(repository: Repository, address: Address, url: str) -> dict[str, str]:
     patterns = ["HEAD", *([address.ref] if address.ref else [])]
     listed = _network(repository, address, "ls-remote", "--", url, *patterns)
-    return {name: sha for sha, name in (line.split("\t") for line in listed.splitlines() if "\t" in line)}
+    refs = {name: sha for sha, name in (line.split("\t") for line in listed.splitlines() if "\t" in line)}
+    if not refs:
+        # A page for people, as a login or an error, is read by git as a repository without anything in it.
+        raise FetchFailed(
+            f"{address.host}: no git repository answers at {address.repository}",
+            where=address.origin,
+            cure="check the address; a repository that needs a login: clone it by hand and use --from CLONE",
+        )
+    return refs
 
 
 def _network(repository: Repository, address: Address, *argv: str) -> str:
