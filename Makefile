@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock fetch lint render smoke engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock fetch lint render patch-status patch-check patch-test smoke engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.requirements
 GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=.graft/pycache $(VENV)/bin/python -m graft
 
 # What the user gives on the command line reaches graft through the environment, never through a shell word.
-export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE
+export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -32,6 +32,15 @@ lint: $(STAMP) ## load, plan and render every recipe for every architecture
 
 render: $(STAMP) ## print the Dockerfile
 	@$(GRAFT) render
+
+patch-status: $(STAMP) ## every patch against its pin: verdict, symbols, end, last test; no network, no engine
+	@$(GRAFT) patch status
+
+patch-check: $(STAMP) ## a component's patches against another version (COMPONENT=vllm AGAINST=0.33.0); writes nothing
+	@$(GRAFT) patch check --against "$$AGAINST" -- "$$COMPONENT"
+
+patch-test: $(STAMP) ## red and green of every patch in the image that is built, without building it again
+	@$(GRAFT) patch test --all
 
 smoke: $(STAMP) ## run the gate again
 	@$(GRAFT) smoke

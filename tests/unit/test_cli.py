@@ -337,10 +337,10 @@ finally:
 """
 
 
-@pytest.mark.parametrize("verb", ["plan", "lint", "render"])
+@pytest.mark.parametrize("verb", ["plan", "lint", "render", "patch status"])
 def test_verbs_that_look_open_no_door(project: Path, verb: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(SOURCE / "scripts")}
-    argv = [sys.executable, "-c", LOOK_ONLY, verb]
+    argv = [sys.executable, "-c", LOOK_ONLY, *verb.split()]
     done = subprocess.run(argv, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "loaded: "

@@ -55,6 +55,9 @@ def check(
     against: a version of the index, a commit of `clone` (40 hex digits), or a folder with the source.
     report:  table, md or sarif: what is printed on stdout.
     """
+    for name, value in (("COMPONENT", component), ("AGAINST", against)):
+        if not value:
+            raise BadInput("it is empty", where=name, cure="make patch-check COMPONENT=vllm AGAINST=0.33.0")
     recipe = load_recipe(session.paths, session.project, session.recipe)
     found = series_of(session, component)
     if component not in recipe.components:
