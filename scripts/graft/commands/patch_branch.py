@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from graft.commands.session import Session
 from graft.errors import BadInput
 from graft.patching import SourceTree, check_safety, judge
 from graft.patching.branch import Branch, BranchPatch, check_branch, read_branch, with_trailer, write_branch
-from graft.patching.canonical import advance, diffs, files_of, head_of, message_of, split_patch
+from graft.patching.canonical import advance, files_of, message_of, patch_files, split_patch, tree_of
 from graft.patching.entry import refuse
 from graft.patching.repository import Files, NewCommit
 from graft.patching.series_text import reordered
@@ -40,8 +40,8 @@ def export_branch(session: Session, component: str, repository: Path, branch: st
     states = [tree]
     for verdict in verdicts:
         states.append(advance(states[-1], verdict))
+    _refuse_other_forms(use, patches, states)
     files = [files_of(state) for state in states]
-    _refuse_other_forms(use, patches, diffs(files))
     commits = [_commit(component, patch, state) for patch, state in zip(patches, files[1:], strict=True)]
     made = write_branch(repository.absolute(), name, [_base(session, use, files[0]), *commits])
     session.console.say(f"{name}: the files of {component} {use.version}, and {len(patches)} patches")
@@ -51,10 +51,11 @@ def export_branch(session: Session, component: str, repository: Path, branch: st
     session.console.result(str(repository), data)
 
 
-def _refuse_other_forms(use: Pinned, patches: Sequence[Patch], made: Sequence[bytes]) -> None:
-    for patch, body in zip(patches, made, strict=True):
-        message = message_of(split_patch(patch.data)[0])
-        if head_of(message) + body != patch.data or b"\0" in message:
+def _refuse_other_forms(use: Pinned, patches: Sequence[Patch], states: Sequence[SourceTree]) -> None:
+    messages = [message_of(split_patch(patch.data)[0]) for patch in patches]
+    made = patch_files(patches, messages, states)
+    for patch, message, data in zip(patches, messages, made, strict=True):
+        if data != patch.data or b"\0" in message:
             raise BadInput(
                 f"{use.component}/{patch.id} is not in its canonical form against {use.component} {use.version}: "
                 "its bytes would not come back from a commit",
@@ -93,9 +94,8 @@ def import_branch(session: Session, component: str, repository: Path, branch: st
         _check_commits(component, read.patches, [patch.id for patch in expected], where)
         tree = pristine(session, use, {path for state in _states(read) for path in state})
         _check_base(use, read, tree, where)
-        bodies = diffs([read.base, *(patch.after for patch in read.patches)])
-        made = {patch.id: patch.head + body for patch, body in zip(read.patches, bodies, strict=True)}
-        _refuse_empty(read.patches, bodies, component, where)
+        made = _made(use, read, tree)
+        _refuse_empty(read.patches, made, component, where)
         order = _order([patch.id for patch in use.found.patches], [patch.id for patch in read.patches])
         check_series(_ordered(use, order), tree, made, made)
         changed = {patch.id: made[patch.id] for patch in expected if made[patch.id] != patch.data}
@@ -112,6 +112,15 @@ def import_branch(session: Session, component: str, repository: Path, branch: st
     said = ", ".join(f"{component}/{patch_id}" for patch_id in changed)
     data = {"changed": [f"{component}/{patch_id}" for patch_id in changed], "reordered": text != series}
     session.console.result(said or ("the order" if text != series else "nothing to do"), data)
+
+
+def _made(use: Pinned, read: Branch, tree: SourceTree) -> dict[str, bytes]:
+    """The patch files of the commits."""
+    known = {patch.id: patch for patch in use.patches}
+    states = [replace(tree_of(state), names=tree.names) for state in _states(read)]
+    messages = [commit.message for commit in read.patches]
+    files = patch_files([known[commit.id] for commit in read.patches], messages, states)
+    return {commit.id: data for commit, data in zip(read.patches, files, strict=True)}
 
 
 def _states(read: Branch) -> list[Files]:
@@ -168,9 +177,9 @@ def _check_base(use: Pinned, read: Branch, tree: SourceTree, where: str) -> None
         )
 
 
-def _refuse_empty(commits: Sequence[BranchPatch], bodies: Sequence[bytes], component: str, where: str) -> None:
-    for commit, body in zip(commits, bodies, strict=True):
-        if not body:
+def _refuse_empty(commits: Sequence[BranchPatch], made: Mapping[str, bytes], component: str, where: str) -> None:
+    for commit in commits:
+        if not made[commit.id]:
             raise BadInput(
                 f"commit {commit.commit[:12]} changes nothing",
                 where=where,

@@ -117,7 +117,7 @@ def _add(session: Session, edit: Edit, component: str, proposed: _Proposal, give
     if "title" in fields:
         fields.setdefault("id", id_of(fields["title"]))
     record, test = _record(fields, series)
-    data = patch_file(proposed.message or record.title, proposed.difference)
+    data = patch_file(record, proposed.message or record.title, proposed.difference)
     _check(session, component, record, data)
     old = edit.contents(component)
     new = {**old, record.file: (0o644, data), record.test: (0o644, test), "series.yaml": _text(old, component, record)}

@@ -9,7 +9,7 @@ from graft.commands.patch_pins import Pinned, locked_tree, pinned, pristine, ref
 from graft.commands.session import Session
 from graft.errors import BadInput, PatchMismatch
 from graft.patching import Malformed, PatchVerdict, SourceTree, Verdict, check_safety, judge, lock_entry, parse, table
-from graft.patching.canonical import advance, changed, diffs, files_of, head_of, message_of, split_patch
+from graft.patching.canonical import advance, changed, message_of, patch_files, split_patch
 from graft.patching.entry import refuse
 from graft.patching.swap import Edit, editing
 from graft.patchset import Patch
@@ -118,18 +118,15 @@ def _base_after(bases: SourceTree | None, patch: Patch) -> SourceTree | None:
 
 def canonical(patch: Patch, before: SourceTree, after: SourceTree) -> bytes:
     """The patch's file for a difference. Raises PatchMismatch when nothing differs."""
-    head = head_of(message_of(split_patch(patch.data)[0]))
-    old, new = files_of(before), files_of(after)
-    paths = [path for path in old.keys() | new.keys() if old.get(path) != new.get(path)]
-    sides = [{path: side[path] for path in paths if path in side} for side in (old, new)]
-    body = diffs(sides)[0] if paths else b""
-    if not body:
+    message = message_of(split_patch(patch.data)[0])
+    made = patch_files([patch], [message], [before, after])[0]
+    if not made:
         raise PatchMismatch(
             "nothing is left of the patch: the pinned version has all of it",
             where=str(patch.path),
             cure=f"graft patch drop {patch.path.parent.name}/{patch.id} --because ...",
         )
-    return head + body
+    return made
 
 
 def merged(tree: SourceTree, verdict: PatchVerdict) -> SourceTree | None:

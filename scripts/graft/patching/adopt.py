@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from graft.errors import BadInput
-from graft.patching.canonical import diffs, harmless, head_of
+from graft.patching.canonical import harmless, patch_files, tree_of
 from graft.patching.repository import Commit, Files, Repository
 from graft.patching.upstream import Upstream
-from graft.patchset import PATCH_ID
+from graft.patchset import PATCH_ID, Patch, PatchRecord
 
 TEST_FOLDERS = frozenset({"test", "tests"})
 TEST_FILE = re.compile(
@@ -61,10 +62,11 @@ def is_test(path: str) -> bool:
     return bool(TEST_FOLDERS.intersection(folders)) or TEST_FILE.match(name) is not None
 
 
-def patch_file(message: str, found: Difference) -> bytes:
+def patch_file(record: PatchRecord, message: str, found: Difference) -> bytes:
     """The canonical patch file of a difference."""
     cleaned = "\n".join(line.rstrip() for line in message.replace("\r\n", "\n").strip().split("\n"))
-    return head_of(harmless(cleaned.encode())) + diffs([found.before, found.after])[0]
+    patch = Patch(record, b"", Path(record.file))
+    return patch_files([patch], [harmless(cleaned.encode())], [tree_of(found.before), tree_of(found.after)])[0]
 
 
 def is_one_commit(head: Commit, base: str) -> bool:

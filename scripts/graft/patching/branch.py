@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graft.errors import BadInput
-from graft.patching.canonical import head_of
 from graft.patching.git import ATTRIBUTES
 from graft.patching.repository import Commit, Files, NewCommit, Repository, bare, git_folder, object_folder
 
@@ -28,8 +27,7 @@ class BranchPatch:
     subject: str
     component: str
     id: str
-    head: bytes
-    before: Files
+    message: bytes
     after: Files
 
 
@@ -112,10 +110,10 @@ def read_branch(place: Path, branch: str) -> Branch:
         line = _line(repository, found.stdout.strip(), place)
         states = repository.states([commit.tree for commit in line])
         patches = []
-        for commit, before, after in zip(line[1:], states, states[1:], strict=False):
+        for commit, after in zip(line[1:], states[1:], strict=True):
             message, component, patch_id = without_trailer(_utf8(commit))
             subject = next((text for text in message.decode(errors="replace").split("\n") if text.strip()), "")
-            patches.append(BranchPatch(commit.id, subject, component, patch_id, head_of(message), before, after))
+            patches.append(BranchPatch(commit.id, subject, component, patch_id, message, after))
         return Branch(line[-1].id, states[0], tuple(patches))
 
 

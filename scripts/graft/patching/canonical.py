@@ -1,5 +1,8 @@
 """The one form of a patch file: the message, a line `---`, and the bytes that git writes for the difference.
 
+The context is three lines; more, in fixed steps, only where with three the patch would not be `exact` on its own base
+because its lines stand in more than one place.
+
 Everything above the first `diff --git` is the head. It is kept as it is when it ends with a line `---`, or when there
 is none; other heads (a mail, a diffstat) are written anew by `graft patch refresh`.
 """
@@ -10,12 +13,16 @@ import email.parser
 import email.policy
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from graft.patching.model import PatchVerdict, SourceTree
-from graft.patching.repository import Files, NewCommit, bare
+from graft.patching.judge import judge
+from graft.patching.model import PatchVerdict, SourceTree, Verdict
+from graft.patching.repository import Files, NewCommit, Repository, bare
+from graft.patchset import Patch
 
 END = b"---\n"
+CONTEXTS = (3, 6, 12, 25, 50)
 MAIL = re.compile(rb"^From [0-9a-f]{40} ")
 TAG = re.compile(r"^(?:\[[^\]]*PATCH[^\]]*\]\s*)+")
 #: A line of a diffstat, as `git format-patch` puts them between `---` and the diff.
@@ -61,12 +68,29 @@ def harmless(message: bytes) -> bytes:
     return LOOKS_LIKE_A_DIFF.sub(lambda found: b" " + found[0], message)
 
 
-def diffs(states: Sequence[Files]) -> list[bytes]:
-    """The difference between each state and the next, as git writes it."""
+def patch_files(patches: Sequence[Patch], messages: Sequence[bytes], states: Sequence[SourceTree]) -> list[bytes]:
+    """The canonical file of each patch, which leads from one of the states to the next.
+
+    Without a difference it is empty. states: one more than there are patches.
+    """
+    files = [files_of(state) for state in states]
+    made: list[bytes] = []
     with bare() as repository:
-        made = repository.write("refs/graft/states", [NewCommit(state) for state in states])
-        trees = [tree for _commit, tree in made]
-        return [repository.diff(old, new) for old, new in pairwise(trees)]
+        trees = [tree for _commit, tree in repository.write("refs/graft/states", [NewCommit(state) for state in files])]
+        pairs = zip(patches, messages, states, pairwise(trees), strict=False)
+        for patch, message, before, (old, new) in pairs:
+            made.append(_exact(repository, patch, head_of(message), before, old, new) if old != new else b"")
+    return made
+
+
+def _exact(repository: Repository, patch: Patch, head: bytes, before: SourceTree, old: str, new: str) -> bytes:
+    """With the least context that makes it exact; with the usual one when none does."""
+    usual = head + repository.diff(old, new, CONTEXTS[0])
+    for context in CONTEXTS:
+        data = usual if context == CONTEXTS[0] else head + repository.diff(old, new, context)
+        if judge(before, [replace(patch, data=data)])[0].verdict is Verdict.EXACT:
+            return data
+    return usual
 
 
 def files_of(tree: SourceTree) -> Files:
@@ -84,3 +108,9 @@ def changed(tree: SourceTree, result: Mapping[str, bytes | None], executable: fr
     files = {path: data for path, data in {**tree.files, **result}.items() if data is not None}
     names = {*tree.all_names, *files} - {path for path, data in result.items() if data is None}
     return SourceTree(files, executable & files.keys(), names)
+
+
+def tree_of(files: Files) -> SourceTree:
+    """Files with their modes, as a tree to judge patches on."""
+    executable = frozenset(path for path, (mode, _) in files.items() if mode == "100755")
+    return SourceTree({path: data for path, (_, data) in files.items()}, executable)

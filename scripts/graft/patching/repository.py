@@ -35,7 +35,7 @@ BARE_OPTIONS = (
 #: Whatever the files of a tree say about themselves, they are compared as the text or binary that they look like.
 ATTRIBUTES = "* !diff\n"
 DIFF = (
-    "--full-index", "--no-renames", "-U3", "--inter-hunk-context=0", "--src-prefix=a/", "--dst-prefix=b/",
+    "--full-index", "--no-renames", "--inter-hunk-context=0", "--src-prefix=a/", "--dst-prefix=b/",
     "--no-ext-diff", "--no-textconv", "--no-color", "--diff-algorithm=myers", "--indent-heuristic", "--no-relative",
     "-O/dev/null", "--ignore-submodules=none", "--submodule=short",
 )  # fmt: skip
@@ -248,11 +248,11 @@ class Repository:
         listed = self.git("rev-list", "--reverse", "--format=%H %T", ref).stdout.splitlines()
         return [(commit, tree) for commit, tree in (line.split(" ") for line in listed[1::2])]
 
-    def diff(self, old: str, new: str) -> bytes:
-        """What `git diff` writes about two trees, in the one form that Graft keeps."""
+    def diff(self, old: str, new: str, context: int) -> bytes:
+        """What `git diff` writes about two trees, in the one form that Graft keeps. context: in lines."""
         file = self._scratch_file("diff")
         file.unlink(missing_ok=True)
-        self.git("diff", *DIFF, f"--output={file}", old, new, "--")
+        self.git("diff", *DIFF, f"-U{context}", f"--output={file}", old, new, "--")
         data = file.read_bytes()
         file.unlink()
         return data
