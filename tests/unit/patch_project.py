@@ -78,14 +78,16 @@ def git(folder: Path, *argv: str, stdin: bytes | None = None, **env: str) -> str
 Tree = Mapping[str, bytes | tuple[str, bytes]]
 
 
-def canonical(old: Tree | bytes, new: Tree | bytes, message: str | bytes = "Subject\n\nBody\n") -> bytes:
+def canonical(
+    old: Tree | bytes, new: Tree | bytes, message: str | bytes = "Subject\n\nBody\n", context: int = 3
+) -> bytes:
     """A patch as plain git writes it; bytes are the contents of vllm/a.txt, a pair gives a mode as well."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         git(folder, "init", "--quiet")
         trees = [_tree(folder, {"vllm/a.txt": side} if isinstance(side, bytes) else side) for side in (old, new)]
         file = folder / "out"
-        git(folder, "diff", "--full-index", "--no-renames", f"--output={file}", *trees)
+        git(folder, "diff", "--full-index", "--no-renames", f"-U{context}", f"--output={file}", *trees)
         said = message.encode() if isinstance(message, str) else message
         return (said + b"---\n" if said else b"") + file.read_bytes()
 

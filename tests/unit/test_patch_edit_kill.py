@@ -25,7 +25,7 @@ from graft.patchset import load_patchset
 from graft.recipe import load_recipe
 
 #: Deaths for each verb, spread over all lines from the first write on.
-DEATHS = 24
+DEATHS = 16
 Verb = Callable[[Project], None]
 
 

@@ -10,7 +10,7 @@ import pytest
 from patch_project import FILES, FIRST, SECOND, SERIES, Project, canonical, make, record, session, text, wheel
 from web import Answer, Web
 
-from graft.commands.patch_edit import drop, refresh
+from graft.commands.patch_edit import drop, export_branch, import_branch, refresh
 from graft.errors import BadInput, FetchFailed, PatchMismatch
 from graft.patchset import load_patchset
 from graft.recipe import load_recipe
@@ -87,6 +87,26 @@ def test_a_patch_outside_the_recipe_is_refreshed_in_its_place(tmp_path: Path) ->
     )
     refresh(project.session, ["vllm/second"])
     assert project.patch("second") == SECOND
+
+
+def test_more_context_is_taken_where_three_lines_stand_twice(tmp_path: Path) -> None:
+    block = [f"same {number}\n" for number in range(9)]
+    old = "".join(["top\n", *block, "middle\n", *block, "end\n"]).encode()
+    new = old.replace(b"same 4\n", b"another\n", 1)
+    usual, wide, wider = (canonical({"vllm/c.txt": old}, {"vllm/c.txt": new}, context=n) for n in (3, 6, 10))
+    files = {**FILES, "vllm/c.txt": old}
+    project = make(tmp_path / "project", {"first": (wider, {})}, files=files)
+    refresh(project.session, ["vllm/first"])
+    assert project.patch("first") == wide
+    # It is the canonical form: it stays, and comes back from a branch.
+    refresh(project.session, ["vllm/first"])
+    export_branch(project.session, "vllm", tmp_path / "branch")
+    project.put("first", wider)
+    import_branch(project.session, "vllm", tmp_path / "branch")
+    assert project.patch("first") == wide
+    project.put("first", usual)
+    with pytest.raises(PatchMismatch, match="ambiguous"):
+        refresh(project.session, ["vllm/first"])
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,8 @@ def test_a_commit_becomes_a_patch_with_its_record(
     assert said.out == "vllm/make-line-7-say-seven\n"
     assert "left out: tests/test_a.py" in said.err
     assert "- vllm/make-line-7-say-seven" in said.err
+    # A patch of the series makes the same change.
+    assert "against vllm 0.32.0: merged" in said.err
     assert "make lock" in said.err
     # What was added can go again, without a trace.
     drop(project.session, "vllm/make-line-7-say-seven", because="not needed")
@@ -306,6 +308,21 @@ def test_a_pull_request_that_main_became_needs_a_base(
     where = {"head": upstream.head, "component": "vllm", "clone": upstream.folder, "record": given}
     problem = refused(project, BadInput, "holds the pull request already", PULL, **where)
     assert "--base" in str(problem.cure)
+
+
+def test_what_will_apply_is_said_at_once(
+    project: Project, upstream: Upstream, given: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = commit(upstream.folder, {"vllm/a.txt": text(l33="thirty-three")}, "Thirty-three")
+    url = f"https://git.example.org/vllm/vllm/commit/{head}"
+    where = {"head": head, "clone": upstream.folder}
+    import_patch(project.session, url, component="vllm", record=given, **where)  # type: ignore[arg-type]
+    assert "against vllm 0.32.0: exact" in capsys.readouterr().err
+    more = {**given, "target": "wheel"}
+    import_patch(project.session, url, component="torch", record=more, **where)  # type: ignore[arg-type]
+    assert "the files of torch are not at hand" in capsys.readouterr().err
+    import_patch(project.session, url, component="unknown", record=more, **where)  # type: ignore[arg-type]
+    assert "the files of unknown are not at hand" in capsys.readouterr().err
 
 
 def test_several_commits_need_a_title(project: Project, upstream: Upstream, given: dict[str, str]) -> None:

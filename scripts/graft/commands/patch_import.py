@@ -11,18 +11,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from graft.commands.patch_pins import check_component
-from graft.commands.patch_sources import known_tree
+from graft.commands.patch_pins import check_component, locked_file
+from graft.commands.patch_sources import tree_of
 from graft.commands.session import Session
-from graft.errors import BadInput, GraftError
+from graft.errors import BadInput
 from graft.lock import load_lock
-from graft.patching import Malformed, check_safety, parse
+from graft.patching import Malformed, SourceTree, check_safety, judge, parse, table, touched_paths
 from graft.patching.adopt import Difference, difference, id_of, is_one_commit, license_of, patch_file
 from graft.patching.safety import check_paths
 from graft.patching.series_text import new_series, with_record
 from graft.patching.swap import Edit, editing
 from graft.patching.upstream import Address, Upstream, base_of, check_sha, from_clone, from_host, parse_url
-from graft.patchset import PatchRecord, PatchSet, load_patchset
+from graft.patchset import Patch, PatchRecord, PatchSet, load_patchset
 from graft.recipe import load_recipe
 
 #: What a record needs that no commit says, and how to say it.
@@ -118,7 +118,7 @@ def _add(session: Session, edit: Edit, component: str, proposed: _Proposal, give
         fields.setdefault("id", id_of(fields["title"]))
     record, test = _record(fields, series)
     data = patch_file(record, proposed.message or record.title, proposed.difference)
-    _check(session, component, record, data)
+    verdict = _check(session, component, record, data, series)
     old = edit.contents(component)
     new = {**old, record.file: (0o644, data), record.test: (0o644, test), "series.yaml": _text(old, component, record)}
     edit.replace(component, old, new)
@@ -131,6 +131,7 @@ def _add(session: Session, edit: Edit, component: str, proposed: _Proposal, give
         "file": f"patches/{component}/{record.file}",
         "head": record.head,
         "base": record.base,
+        "verdict": verdict,
         "left_out": list(proposed.difference.left_out),
     }
     session.console.result(f"{component}/{record.id}", data_out)
@@ -191,24 +192,48 @@ def _test_file(path: Path) -> bytes:
     return data
 
 
-def _check(session: Session, component: str, record: PatchRecord, data: bytes) -> None:
-    """What is refused before an engine sees the patch; paths outside the component, where its names are known."""
+def _check(session: Session, component: str, record: PatchRecord, data: bytes, series: PatchSet | None) -> str | None:
+    """What is refused before an engine sees the patch, and paths outside the component.
+
+    The verdict against the locked version, where its files are at hand; else None, and `make lock` will judge.
+    """
     check_safety(data, record, where=record.origin)
     try:
         parsed = parse(data)
     except Malformed as problem:
         raise BadInput(f"the difference is no patch that Graft reads: {problem}", where=record.origin) from None
-    try:
-        recipe = load_recipe(session.paths, session.project, session.recipe)
-        locked = load_lock(session.paths, recipe.recipe)
-        tree = known_tree(session, locked, recipe, component, record.target, parsed.paths)
-    except (GraftError, KeyError, StopIteration):
-        # A component of no recipe, or one that is not locked yet.
-        tree = None
-    if tree is None:
-        session.console.say(f"  the files of {component} are not at hand: make lock will check the patch's paths")
-        return
+    patches = [*_listed(session, component, series), Patch(record, data, Path(record.file))]
+    found = _locked_tree(session, component, record, {*touched_paths(patches)})
+    if found is None:
+        session.console.say(f"  the files of {component} are not at hand: make lock will judge the patch and its paths")
+        return None
+    version, tree = found
     check_paths(parsed, record, tree.all_names, where=record.origin)
+    verdict = judge(tree, patches)[-1]
+    say = session.console.say if verdict.verdict.is_applicable else session.console.warn
+    say(f"against {component} {version}: {verdict.verdict}")
+    if not verdict.verdict.is_applicable:
+        session.console.say(table(component, [verdict]))
+    return verdict.verdict
+
+
+def _listed(session: Session, component: str, series: PatchSet | None) -> list[Patch]:
+    """The patches that the recipe has already."""
+    recipe = load_recipe(session.paths, session.project, session.recipe)
+    return [patch for patch in series.patches if patch.id in recipe.patches_of(component)] if series is not None else []
+
+
+def _locked_tree(
+    session: Session, component: str, record: PatchRecord, paths: set[str]
+) -> tuple[str, SourceTree] | None:
+    """Version and files of the component in the lock; None when it is in no lock, or they are not at hand."""
+    recipe = load_recipe(session.paths, session.project, session.recipe)
+    if component not in recipe.components or not session.paths.lock(recipe.recipe).is_file():
+        return None
+    locked = load_lock(session.paths, recipe.recipe)
+    pin = locked_file(locked, recipe, component)
+    tree = tree_of(session, pin, record.target, paths) if pin is not None else None
+    return (pin.version, tree) if pin is not None and tree is not None else None
 
 
 def _text(old: Mapping[str, tuple[int, bytes]], component: str, record: PatchRecord) -> tuple[int, bytes]:

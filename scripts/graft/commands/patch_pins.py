@@ -109,7 +109,7 @@ def pristine(session: Session, use: Pinned, more: Collection[str] = ()) -> Sourc
 def pinned_file(session: Session, use: Pinned) -> FilePin:
     """The file of the recipe's version: the locked one, or what the index has for a version that is not locked yet."""
     if use.locked is not None:
-        pin = _locked_file(use.locked, use.recipe, use.component)
+        pin = locked_file(use.locked, use.recipe, use.component)
         if pin is not None and pin.version == use.version:
             return pin
     if session.offline:
@@ -129,18 +129,18 @@ def locked_tree(session: Session, use: Pinned) -> SourceTree | None:
     """The touched files of the version that the lock holds; None without a lock. Raises FetchFailed."""
     if use.locked is None:
         return None
-    pin = _locked_file(use.locked, use.recipe, use.component)
+    pin = locked_file(use.locked, use.recipe, use.component)
     if pin is None:
         return None
     target = one_target(use.component, use.patches)
     return fetched_tree(session, use.recipe, pin, target, touched_paths(use.patches))
 
 
-def _locked_file(locked: Lock, recipe: Recipe, component: str) -> FilePin | None:
+def locked_file(locked: Lock, recipe: Recipe, component: str) -> FilePin | None:
+    """The file that a lock holds for a component of the recipe; None when it is new in the recipe."""
     try:
         return component_file(locked, recipe, component)
     except StopIteration:
-        # The component is new in the recipe.
         return None
 
 
