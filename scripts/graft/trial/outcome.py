@@ -97,6 +97,8 @@ def verdict_of(red: RunResult, green: RunResult) -> TrialVerdict:
 def explain(red: RunResult, green: RunResult) -> str:
     """One sentence on a verdict: what it means, and the run that decided it."""
     verdict = verdict_of(red, green)
+    if verdict == "red-green":
+        return MEANING[verdict]
     if verdict in ("error", "skipped"):
         name, run = ("without the patch", red) if red.state == verdict else ("with the patch", green)
         hint = ""
