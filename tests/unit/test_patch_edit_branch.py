@@ -172,6 +172,16 @@ def test_a_branch_may_have_another_name_and_an_empty_folder(tmp_path: Path) -> N
             export_branch(project.session, "vllm", tmp_path / "other", name or " ")
 
 
+def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    stale = tmp_path / ".branch.graft-export" / ".git"
+    stale.mkdir(parents=True)
+    (stale / "HEAD").write_text("half")
+    export_branch(project.session, "vllm", tmp_path / "branch")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["branch", "project"]
+    assert git(tmp_path / "branch", "rev-list", "--count", "HEAD") == "3"
+
+
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     project = make(tmp_path / "project")
     (tmp_path / "used").mkdir()

@@ -266,6 +266,8 @@ def test_links_and_programs_are_refused(project: Project, upstream: Upstream, gi
     refused(project, BadInput, "vllm/link is a symbolic link", f"{url}{head}", head=head, **where)
     head = commit(upstream.folder, {"vllm/__init__.py": b"\0binary\0"})
     refused(project, BadInput, "binary", f"{url}{head}", head=head, **where)
+    head = commit(upstream.folder, {"vllm/big.txt": b"0123456789abcde\n" * (1 << 20) + b"\n"})
+    refused(project, BadInput, "vllm/big.txt is larger than 16 MiB", f"{url}{head}", head=head, **where)
     head = commit(upstream.folder, {"vllm/conftest.py": b"x = 1\n"})
     refused(project, BadInput, "build-files", f"{url}{head}", head=head, **where)
 

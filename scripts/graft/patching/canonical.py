@@ -106,7 +106,10 @@ def advance(tree: SourceTree, verdict: PatchVerdict) -> SourceTree:
 def changed(tree: SourceTree, result: Mapping[str, bytes | None], executable: frozenset[str]) -> SourceTree:
     """The tree with some files exchanged; None takes one away."""
     files = {path: data for path, data in {**tree.files, **result}.items() if data is not None}
-    names = {*tree.all_names, *files} - {path for path, data in result.items() if data is None}
+    names = tree.all_names
+    gone = {path for path, data in result.items() if data is None and path in names}
+    if gone or not all(path in names for path in files):
+        names = {*names, *files} - gone
     return SourceTree(files, executable & files.keys(), names)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from graft.errors import BadInput, FetchFailed, GraftError
 from graft.patching.git import OPTIONS
+from graft.patching.sources import MAX_FILE
 from graft.proc import Completed, run
 
 #: path -> (mode, bytes) of every file that matters at one moment.
@@ -216,10 +217,13 @@ class Repository:
         return made
 
     def content(self, path: str, entry: Entry) -> tuple[str, bytes]:
-        """Mode and bytes of a file. Raises BadInput for a link or a submodule."""
+        """Mode and bytes of a file. Raises BadInput for a link, a submodule, or a file that is too large."""
         if entry.mode not in ("100644", "100755"):
             kind = {"120000": "a symbolic link", "160000": "a submodule"}.get(entry.mode, f"of mode {entry.mode}")
             raise BadInput(f"{path} is {kind}; only plain files of mode 644 or 755 can be patched")
+        size = int(self.git("cat-file", "-s", entry.id, error=FetchFailed, what=f"{path} cannot be read").stdout)
+        if size > MAX_FILE:
+            raise BadInput(f"{path} is larger than {MAX_FILE // 1024 // 1024} MiB and cannot be patched")
         return entry.mode, self.read("blob", entry.id)
 
     def prefetch(self, old: str, new: str, paths: Sequence[str]) -> None:
