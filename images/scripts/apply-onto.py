@@ -64,24 +64,24 @@ def expect(file: Path, digest: str | None) -> None:
 def write(file: Path, data: bytes, time: int, executable: bool) -> None:
     """Exchange a file for another one; a hard link to it, as in a package cache, keeps its bytes."""
     new_folders = [folder for folder in file.parents if not folder.exists()]
-    owner = next(folder for folder in file.parents if folder.exists()).stat()
+    home = next(folder for folder in file.parents if folder.exists())
+    kept = home.stat()
     for folder in reversed(new_folders):
         folder.mkdir(mode=0o755)
-        os.chown(folder, owner.st_uid, owner.st_gid)
-    kept = file.parent.stat()
+        os.chown(folder, kept.st_uid, kept.st_gid)
     old = file.stat() if file.exists() else None
     fresh = file.with_name(f".graft-{file.name}")
     fresh.write_bytes(data)
-    os.chown(fresh, (old or owner).st_uid, (old or owner).st_gid)
+    os.chown(fresh, (old or kept).st_uid, (old or kept).st_gid)
     # chown takes special bits away, so the mode comes after it.
     fresh.chmod(with_execution(stat.S_IMODE(old.st_mode) if old else 0o644, executable))
     # Newer than what was made from the old one, and the same in every build of the same layer.
     stamp = max(time, int(old.st_mtime) + 1) if old else time
     os.utime(fresh, (stamp, stamp))
     fresh.replace(file)
-    os.utime(file.parent, ns=(kept.st_atime_ns, kept.st_mtime_ns))
     for folder in new_folders:
         os.utime(folder, (time, time))
+    os.utime(home, ns=(kept.st_atime_ns, kept.st_mtime_ns))
 
 
 def with_execution(mode: int, executable: bool) -> int:

@@ -69,6 +69,7 @@ def file_facts(root: Path, path: str, recorded: dict[str, list[str]]) -> dict[st
         "is_link": file.is_symlink() or os.path.realpath(str(file)) != str(Path(os.path.realpath(str(root)), path)),
         "executable": is_file and bool(file.stat().st_mode & 0o100),
         "recorded": recorded.get(path, []),
+        "cached": bool(list(file.parent.glob(f"__pycache__/{file.stem}.*.pyc"))),
         "twins": sorted(p.name for p in file.parent.glob(f"{file.stem}.*") if p.suffix in (".so", ".pyd")),
         "copies": sorted({str(Path(f, path)) for f in sys.path if is_copy(Path(f, path), file)}),
     }

@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 NO_STATE = 3
@@ -33,8 +34,10 @@ def check(file: Path, digest: str | None, is_put: bool) -> list[str]:
     """What is wrong with one file, after what needs a removal was made right."""
     try:
         if is_put and file.suffix == ".py":
-            for cached in file.parent.glob("__pycache__/" + file.stem + ".*.pyc"):
-                cached.unlink()
+            # Beside the source, and below PYTHONPYCACHEPREFIX.
+            for folder in {file.parent / "__pycache__", Path(cache_from_source(str(file))).parent}:
+                for cached in folder.glob(file.stem + ".*.pyc"):
+                    cached.unlink()
         if is_put and digest is None and file.exists():
             file.unlink()
     except OSError as problem:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from graft.commands.patch_sources import fetched_tree
@@ -16,17 +16,19 @@ from graft.gate.run import host
 from graft.gate.tests import Ended
 from graft.hashes import digest_of
 from graft.lock import FilePin, Lock, load_lock
-from graft.patching import Malformed, SourceTree, parse, touched_paths
+from graft.patching import Malformed, SourceTree, check_safety, parse, touched_paths
 from graft.patchset import Patch, PatchSet, Target, load_patchset
-from graft.plan import installed_path
+from graft.plan import installed_path, source_path
 from graft.recipe import Component, Recipe, load_recipe, select_arch
 from graft.trial import onto as records
+from graft.trial.bytecode import PARENT, PREFIX, Bytecode
 from graft.trial.containers import Job, Put, Trials, trials
 from graft.trial.layer import Layer, build_layer, check_base, onto_key, work_folder
 from graft.trial.outcome import RunResult, explain, read_run, verdict_of
-from graft.trial.probe import COMPILED_INTO, Installed, check_installed, check_paths, probe
-from graft.trial.red_green import Test, Tools, Where, job_of, read_tools, sha256, utc_now
+from graft.trial.probe import COMPILED_INTO, Installed, check_installed, check_paths, probe, recorded_names
+from graft.trial.red_green import Test, Tools, Where, job_of, keep_bytecode, read_tools, sha256, utc_now
 from graft.trial.reference import Base, chosen_tag, default_tag, find_base
+from graft.trial.result import results_folder
 from graft.trial.states import after_closure, below, patched
 
 if TYPE_CHECKING:
@@ -113,6 +115,9 @@ def _asked(session: Session, component: str, refs: Sequence[str], python: str) -
     if other:
         raise BadInput(f"{other[0]} is not a patch of {component}", where="arguments")
     found = load_patchset(paths.patches / component)
+    chosen = found.select(ids, where="arguments")
+    for patch in chosen:
+        check_safety(patch.data, patch.record, where=str(patch.path))
     return Asked(
         session,
         recipe,
@@ -120,7 +125,7 @@ def _asked(session: Session, component: str, refs: Sequence[str], python: str) -
         arch.nvcc,
         component,
         found,
-        found.select(ids, where="arguments"),
+        chosen,
         python,
         read_tools(paths.scripts, paths.smoke),
     )
@@ -165,7 +170,7 @@ def _layer(asked: Asked, containers: Trials, base: Base, key: str) -> Layer:
     """The patched files, once all is checked that can be checked before anything is built."""
     component, pinned = asked.component, asked.pinned
     deleted = _deleted(asked.patches)
-    check_paths(asked.places, deleted, is_built=pinned.is_built, compiled={})
+    check_paths(asked.places, deleted, {})
     places = {path: where for path, where in asked.places.items() if where is not None}
     script = (asked.session.paths.scripts / "probe-installed.py").read_bytes()
     found, data = probe(
@@ -177,14 +182,16 @@ def _layer(asked: Asked, containers: Trials, base: Base, key: str) -> Layer:
         script,
         COMPILED_INTO.get(pinned.build or "", ()),
     )
-    check_paths(asked.places, deleted, is_built=pinned.is_built, compiled=found.others)
+    check_paths(asked.places, deleted, found.others)
     records.check_version(component, asked.patches, found.version, asked.session.arch)
     check_installed(found, component)
     _check_pristine(asked, found, places)
     before = {path: Put(data.get(where), found.files[where].executable) for path, where in places.items()}
+    names = [source_path(pinned.build, name) for name in recorded_names(data[found.record or ""])]
     tree = SourceTree(
         {path: put.data for path, put in before.items() if put.data is not None},
         frozenset(path for path, put in before.items() if put.executable),
+        frozenset(name for name in names if name is not None),
     )
     after = patched(component, tree, asked.patches)
     return Layer(
@@ -256,6 +263,10 @@ def _try(asked: Asked, containers: Trials, layer: Layer, candidate: str) -> Runs
     """Each patch's test in the base, and in the candidate."""
     root = layer.installed.root
     env = {"GRAFT_ARCH_NVCC": asked.nvcc}
+    bytecode = Bytecode(results_folder(asked.session.paths.state) / "bytecode", layer.base.id, (root, "/usr/lib"))
+    if not any(facts.cached for facts in layer.installed.files.values()):
+        # An image that was installed without bytecode; one with it is tried as it is.
+        env["PYTHONPYCACHEPREFIX"] = PREFIX
     where = Where(candidate, layer.installed.executable, asked.recipe.recipe, asked.session.arch, env)
     green = below(root, {path: after for path, (_, after) in layer.files.items()})
     jobs: list[Job] = []
@@ -271,13 +282,15 @@ def _try(asked: Asked, containers: Trials, layer: Layer, candidate: str) -> Runs
         jobs.append(job_of(f"{number}-green", candidate, where, test, asked.tools, green, is_put=False))
     ended: dict[str, RunResult] = {}
 
-    def on_end(job: Job, end: Ended) -> None:
+    def on_end(job: Job, end: Ended, container: str) -> None:
         ended[job.id] = read_run(end)
+        keep_bytecode(containers, container, ended[job.id], bytecode, asked.component, {*green, *job.files})
         patch = asked.patches[int(job.id.partition("-")[0])]
         name = "with it" if job.id.endswith("green") else "without it"
         asked.session.console.say(f"  {asked.component}/{patch.id} {name}: {ended[job.id].state}, {end.seconds:.1f} s")
 
-    containers.run_all(jobs, on_end)
+    more = (PARENT, bytecode.file(asked.component)) if "PYTHONPYCACHEPREFIX" in env else None
+    containers.run_all([replace(job, more=more) for job in jobs], on_end)
     return {patch.id: (ended[f"{n}-red"], ended[f"{n}-green"]) for n, patch in enumerate(asked.patches)}
 
 

@@ -25,6 +25,7 @@ from graft.patching import SourceTree, touched_paths
 from graft.patchset import Patch, PatchSet, Target, check_when, load_patchset
 from graft.plan import Plan, installed_path, source_path
 from graft.recipe import load_recipe, select_arch
+from graft.trial.bytecode import PREFIX, Bytecode
 from graft.trial.containers import Put, Trials, trials
 from graft.trial.environment import find_image, patched_files
 from graft.trial.outcome import RunResult, TrialVerdict, error_run, explain
@@ -158,11 +159,13 @@ def _run(session: Session, planned: Plan, waiting: Sequence[Trial], tools: Tools
     engine = ready_engine(session)
     with closing(engine.client()) as client, trials(client, console) as containers:
         image = find_image(client, planned)
-        env = {"GRAFT_ARCH_NVCC": planned.arch.nvcc}
+        env = {"GRAFT_ARCH_NVCC": planned.arch.nvcc, "PYTHONPYCACHEPREFIX": PREFIX}
+        bytecode = Bytecode(folder / "bytecode", image, (planned.site_packages, "/usr/lib"))
         where = Where(image, "python", planned.recipe.recipe, planned.arch.name, env)
         with console.step(f"try {len(waiting)} patches in image {image[7:19]}"):
             base = _base(session, planned, containers, image)
-            run_trials(containers, where, [on_base(trial, base) for trial in waiting], tools, on_result)
+            ready = [on_base(trial, base) for trial in waiting]
+            run_trials(containers, where, ready, tools, bytecode, on_result)
     return rows
 
 

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.console import Console
@@ -46,6 +47,7 @@ class Job:
     """One program in a container of its own.
 
     files: absolute path -> what is put there before it starts. user: None is the image's own.
+    more: a folder, and where a tar is that is unpacked there too, once it exists.
     """
 
     id: str
@@ -55,6 +57,7 @@ class Job:
     seconds: float
     env: Mapping[str, str] = field(default_factory=dict)
     user: str | None = None
+    more: tuple[str, Path] | None = None
 
 
 class Trials(Containers):
@@ -93,6 +96,9 @@ class Trials(Containers):
         container = str(made["Id"])
         if any(put.data is not None for put in job.files.values()):
             api.put_archive(container, "/", archive(job.files))
+        if job.more is not None and job.more[1].is_file():
+            with job.more[1].open("rb") as tar:
+                api.put_archive(container, job.more[0], tar)
         return container
 
     def begin(self, container: str) -> None:
@@ -100,11 +106,8 @@ class Trials(Containers):
 
     def read(self, container: str, path: str) -> dict[str, bytes]:
         """The files at or below a path of a container: path relative to its folder -> bytes; empty: none is there."""
-        from docker.errors import NotFound
-
-        try:
-            chunks, _ = self._client.api.get_archive(container, path)
-        except NotFound:
+        chunks = self.tar(container, path)
+        if chunks is None:
             return {}
         found: dict[str, bytes] = {}
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as tar:
@@ -113,6 +116,16 @@ class Trials(Containers):
                 if stream is not None:
                     found[member.name] = stream.read()
         return found
+
+    def tar(self, container: str, path: str) -> Iterator[bytes] | None:
+        """A folder of a container as a tar; None when it is not there."""
+        from docker.errors import NotFound
+
+        try:
+            chunks: Iterator[bytes] = self._client.api.get_archive(container, path)[0]
+        except NotFound:
+            return None
+        return chunks
 
     def ended(self, container: str, started: float, limit: float) -> Ended | None:
         """How a job ended, its container kept; None while it runs and may run on. Past `limit` seconds it is killed."""
@@ -135,8 +148,8 @@ class Trials(Containers):
             time.sleep(POLL_SECONDS)
         return ended
 
-    def run_all(self, jobs: Sequence[Job], on_end: Callable[[Job, Ended], None]) -> None:
-        """Run every job, some at a time; each container is removed when its job has ended."""
+    def run_all(self, jobs: Sequence[Job], on_end: Callable[[Job, Ended, str], None]) -> None:
+        """Run every job, some at a time; each container is removed when its job has ended and `on_end` was told."""
         waiting = list(jobs)
         running: list[tuple[Job, str, float]] = []
         parallel = min(os.cpu_count() or 1, 4)
@@ -151,8 +164,8 @@ class Trials(Containers):
                 ended = self.ended(container, started, job.seconds)
                 if ended is not None:
                     running.remove(entry)
+                    on_end(job, ended, container)
                     self.remove(container)
-                    on_end(job, ended)
             time.sleep(POLL_SECONDS)
 
 

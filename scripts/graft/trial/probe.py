@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
@@ -9,6 +10,7 @@ from pathlib import PurePosixPath
 from pydantic import ValidationError
 
 from graft.errors import BadInput, PatchMismatch
+from graft.patching.safety import COMPILED_SOURCES
 from graft.trial.containers import Job, Put, Trials
 from graft.trial.red_green import HOME
 from graft.yamlio import Model
@@ -16,23 +18,22 @@ from graft.yamlio import Model
 PROBE_SECONDS = 300.0
 #: What the shell and container runtimes say of a program that is not there, or that cannot be executed.
 NO_PROGRAM = (126, 127)
-COMPILED_SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".hxx", ".pyx", ".rs")
 #: Build kind -> distributions of what was compiled from the headers that the component installs.
 COMPILED_INTO: Mapping[str, tuple[str, ...]] = {"flashinfer-aot": ("flashinfer-jit-cache", "graft-flashinfer-aot")}
-COMPILED = (".so", ".pyd", ".dylib", ".dll", ".a", ".o", ".pyc")
 
 
 class FileFacts(Model):
     """One installed file: git blob id (None: there is none), and what could win over it.
 
-    is_link: it, or a folder on the way, is a symbolic link. recorded: its hashes in RECORD. twins: compiled modules of
-    its name. copies: files of the same name elsewhere on sys.path.
+    is_link: it, or a folder on the way, is a symbolic link. recorded: its hashes in RECORD. cached: there is bytecode
+    of it. twins: compiled modules of its name. copies: files of the same name elsewhere on sys.path.
     """
 
     blob: str | None
     is_link: bool
     executable: bool
     recorded: list[str]
+    cached: bool
     twins: list[str]
     copies: list[str]
 
@@ -60,9 +61,10 @@ def probe(
     script: bytes,
     others: Sequence[str],
 ) -> tuple[Installed, dict[str, bytes]]:
-    """What is installed in an image, and the bytes of those of `paths` (below site-packages) that are there.
+    """What is installed in an image, and the bytes of its RECORD and of those of `paths` that are there.
 
-    others: distributions that are looked for beside. Raises BadInput when there is no such Python or distribution.
+    All paths are below site-packages. others: distributions that are looked for beside.
+    Raises BadInput when there is no such Python or distribution.
     """
     asked = {"distribution": distribution, "paths": list(paths), "others": list(others)}
     files = {f"{HOME}/probe/probe.py": Put(script), f"{HOME}/probe/job.json": Put(json.dumps(asked).encode())}
@@ -72,10 +74,9 @@ def probe(
     try:
         ended = _run(containers, container, python)
         found = _answer(ended, distribution, python)
-        read: dict[str, bytes] = {}
-        for path, facts in found.files.items():
-            if facts.blob is not None and not facts.is_link:
-                read[path] = containers.read(container, f"{found.root}/{path}")[PurePosixPath(path).name]
+        wanted = [path for path, facts in found.files.items() if facts.blob is not None and not facts.is_link]
+        wanted += [found.record] if found.record is not None else []
+        read = {p: containers.read(container, f"{found.root}/{p}").get(PurePosixPath(p).name, b"") for p in wanted}
     finally:
         containers.remove(container)
     return found, read
@@ -145,25 +146,24 @@ def _odd(path: str, facts: FileFacts) -> str | None:
     return None
 
 
-def check_paths(
-    paths: Mapping[str, str | None], deleted: Sequence[str], *, is_built: bool, compiled: Mapping[str, str]
-) -> None:
+def recorded_names(record: bytes) -> list[str]:
+    """Every file that RECORD lists, below site-packages."""
+    return [row[0] for row in csv.reader(record.decode("utf-8", "replace").splitlines()) if row]
+
+
+def check_paths(paths: Mapping[str, str | None], deleted: Sequence[str], compiled: Mapping[str, str]) -> None:
     """Raises PatchMismatch for a patch whose effect a layer of files could not have.
 
     paths: of the source -> below site-packages. A header that is installed to be compiled at run time may be patched,
-    unless what was compiled from it is installed too (compiled: distribution -> version).
+    unless what was compiled from it is installed too (compiled: distribution -> version). What no patch on a wheel may
+    touch is refused before, by `graft.patching.safety`.
     """
     for path, where in paths.items():
         if where is None:
             raise PatchMismatch(f"{path} is not installed: the component must be built from source", cure="make image")
-        name = PurePosixPath(where)
-        if name.parts[0].endswith((".dist-info", ".data", ".egg-info")) or name.suffix in (".pth", *COMPILED):
-            raise PatchMismatch(f"{path}: metadata, .pth files and compiled code cannot be patched this way")
         if path in deleted:
             raise PatchMismatch(f"{path} is deleted by the patch; a layer on an image can only change and add files")
-        if name.suffix in COMPILED_SOURCES and not is_built:
-            raise PatchMismatch(f"{path} is compiled; the component must be built from source", cure="make image")
-        if name.suffix in COMPILED_SOURCES and compiled:
+        if path.endswith(COMPILED_SOURCES) and compiled:
             also = ", ".join(f"{name} {version}" for name, version in compiled.items())
             raise PatchMismatch(
                 f"{path} is compiled into {also}, which is installed: the patch would not reach it", cure="make image"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from graft.gate.tests import Ended
 from graft.hashes import digest_of
 from graft.patching import SourceTree, touched_paths
 from graft.patchset import Patch, PatchSet
+from graft.trial.bytecode import PARENT, PREFIX, Bytecode
 from graft.trial.containers import Job, Put, Trials
 from graft.trial.outcome import RunResult, read_run, verdict_of
 from graft.trial.result import TrialInputs, TrialResult
@@ -20,7 +21,7 @@ from graft.trial.states import Place, after_closure, below, installed, patched, 
 
 #: An import of vLLM alone took two minutes on two busy cores without bytecode.
 TEST_SECONDS = 600.0
-HOME = "/graft-trial"
+HOME = PARENT
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,12 @@ class NotInstalled(Exception):
 
 
 def run_trials(
-    containers: Trials, where: Where, trials: Sequence[Trial], tools: Tools, on_result: Callable[[TrialResult], None]
+    containers: Trials,
+    where: Where,
+    trials: Sequence[Trial],
+    tools: Tools,
+    bytecode: Bytecode,
+    on_result: Callable[[TrialResult], None],
 ) -> None:
     """Try every patch; `on_result` gets each result as soon as both of its runs have ended."""
     started = utc_now()
@@ -117,16 +123,29 @@ def run_trials(
     for number, trial in enumerate(trials):
         for state, files in (("red", trial.red), ("green", trial.green)):
             test = Test(trial.test, f"{trial.id}.py")
-            jobs.append(job_of(f"{number}-{state}", where.image, where, test, tools, files))
+            job = job_of(f"{number}-{state}", where.image, where, test, tools, files)
+            jobs.append(replace(job, more=(PARENT, bytecode.file(trial.component))))
 
-    def on_end(job: Job, ended: Ended) -> None:
-        runs[job.id] = read_run(ended)
+    def on_end(job: Job, ended: Ended, container: str) -> None:
+        run = runs[job.id] = read_run(ended)
         number = int(job.id.partition("-")[0])
+        keep_bytecode(containers, container, run, bytecode, trials[number].component, job.files)
         red, green = runs.get(f"{number}-red"), runs.get(f"{number}-green")
         if red is not None and green is not None:
             on_result(result_of(trials[number], where, red, green, started))
 
     containers.run_all(jobs, on_end)
+
+
+def keep_bytecode(
+    containers: Trials, container: str, run: RunResult, bytecode: Bytecode, component: str, put: Collection[str]
+) -> None:
+    """Keep what a test compiled, the first time it ran to its end. put: absolute paths that are not the image's own."""
+    if run.state not in ("red", "green") or bytecode.file(component).is_file():
+        return
+    chunks = containers.tar(container, PREFIX)
+    if chunks is not None:
+        bytecode.keep(component, chunks, put)
 
 
 @dataclass(frozen=True)

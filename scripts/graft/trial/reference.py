@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _PART = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*(?::[0-9]+)?"
 REFERENCE = re.compile(
-    rf"(?P<repository>(?:{_HOST}/)?{_PART}(?:/{_PART})*)"
+    # Docker's rule: the first part is a host when it has a dot or a port, or is localhost.
+    rf"(?P<repository>(?:(?=[^/]*[.:][^/]*/|localhost/){_HOST}/)?{_PART}(?:/{_PART})*)"
     r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 ID = re.compile(r"(?:sha256:)?(?P<hex>[0-9a-f]{12,64})")
