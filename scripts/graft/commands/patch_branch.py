@@ -12,7 +12,7 @@ from graft.commands.session import Session
 from graft.errors import BadInput
 from graft.patching import SourceTree, check_safety, judge
 from graft.patching.branch import Branch, BranchPatch, check_branch, read_branch, with_trailer, write_branch
-from graft.patching.canonical import advance, files_of, message_of, patch_files, split_patch, tree_of
+from graft.patching.canonical import advance, chain, files_of, message_of, patch_files, split_patch, tree_of
 from graft.patching.entry import refuse
 from graft.patching.repository import Files, NewCommit
 from graft.patching.series_text import reordered
@@ -53,7 +53,7 @@ def export_branch(session: Session, component: str, repository: Path, branch: st
 
 def _refuse_other_forms(use: Pinned, patches: Sequence[Patch], states: Sequence[SourceTree]) -> None:
     messages = [message_of(split_patch(patch.data)[0]) for patch in patches]
-    made = patch_files(patches, messages, states)
+    made = patch_files(chain(patches, messages, states))
     for patch, message, data in zip(patches, messages, made, strict=True):
         if data != patch.data or b"\0" in message:
             raise BadInput(
@@ -119,7 +119,7 @@ def _made(use: Pinned, read: Branch, tree: SourceTree) -> dict[str, bytes]:
     known = {patch.id: patch for patch in use.patches}
     states = [replace(tree_of(state), names=tree.names) for state in _states(read)]
     messages = [commit.message for commit in read.patches]
-    files = patch_files([known[commit.id] for commit in read.patches], messages, states)
+    files = patch_files(chain([known[commit.id] for commit in read.patches], messages, states))
     return {commit.id: data for commit, data in zip(read.patches, files, strict=True)}
 
 

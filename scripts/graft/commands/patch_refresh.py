@@ -9,7 +9,7 @@ from graft.commands.patch_pins import Pinned, locked_tree, pinned, pristine, ref
 from graft.commands.session import Session
 from graft.errors import BadInput, PatchMismatch
 from graft.patching import Malformed, PatchVerdict, SourceTree, Verdict, check_safety, judge, lock_entry, parse, table
-from graft.patching.canonical import advance, changed, message_of, patch_files, split_patch
+from graft.patching.canonical import Change, advance, changed, message_of, patch_files, split_patch
 from graft.patching.entry import refuse
 from graft.patching.swap import Edit, editing
 from graft.patchset import Patch
@@ -88,6 +88,7 @@ def _refresh_group(
     work: _Work, group: Sequence[Patch], made: dict[str, bytes], failed: dict[str, PatchVerdict]
 ) -> None:
     current, bases = work.tree, work.bases
+    changes: list[Change] = []
     for patch in group:
         verdict = _judged(work.use, current, patch, bases)
         bases = _base_after(bases, patch)
@@ -98,8 +99,12 @@ def _refresh_group(
             if after is None:
                 failed[patch.id] = verdict
             else:
-                made[patch.id] = canonical(patch, current, after)
+                changes.append(Change(patch, message_of(split_patch(patch.data)[0]), current, after))
         current = after if after is not None else current
+    for change, data in zip(changes, patch_files(changes), strict=True):
+        if not data:
+            raise _nothing_left(change.patch)
+        made[change.patch.id] = data
 
 
 def _judged(use: Pinned, tree: SourceTree, patch: Patch, bases: SourceTree | None) -> PatchVerdict:
@@ -116,17 +121,12 @@ def _base_after(bases: SourceTree | None, patch: Patch) -> SourceTree | None:
     return advance(bases, verdict) if verdict.verdict.is_applicable else bases
 
 
-def canonical(patch: Patch, before: SourceTree, after: SourceTree) -> bytes:
-    """The patch's file for a difference. Raises PatchMismatch when nothing differs."""
-    message = message_of(split_patch(patch.data)[0])
-    made = patch_files([patch], [message], [before, after])[0]
-    if not made:
-        raise PatchMismatch(
-            "nothing is left of the patch: the pinned version has all of it",
-            where=str(patch.path),
-            cure=f"graft patch drop {patch.path.parent.name}/{patch.id} --because ...",
-        )
-    return made
+def _nothing_left(patch: Patch) -> PatchMismatch:
+    return PatchMismatch(
+        "nothing is left of the patch: the pinned version has all of it",
+        where=str(patch.path),
+        cure=f"graft patch drop {patch.path.parent.name}/{patch.id} --because ...",
+    )
 
 
 def merged(tree: SourceTree, verdict: PatchVerdict) -> SourceTree | None:

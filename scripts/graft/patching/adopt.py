@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graft.errors import BadInput
-from graft.patching.canonical import harmless, patch_files, tree_of
+from graft.patching.canonical import Change, harmless, patch_files, tree_of
 from graft.patching.repository import Commit, Files, Repository
 from graft.patching.upstream import Upstream
 from graft.patchset import PATCH_ID, Patch, PatchRecord
@@ -66,7 +66,8 @@ def patch_file(record: PatchRecord, message: str, found: Difference) -> bytes:
     """The canonical patch file of a difference."""
     cleaned = "\n".join(line.rstrip() for line in message.replace("\r\n", "\n").strip().split("\n"))
     patch = Patch(record, b"", Path(record.file))
-    return patch_files([patch], [harmless(cleaned.encode())], [tree_of(found.before), tree_of(found.after)])[0]
+    change = Change(patch, harmless(cleaned.encode()), tree_of(found.before), tree_of(found.after))
+    return patch_files([change])[0]
 
 
 def is_one_commit(head: Commit, base: str) -> bool:

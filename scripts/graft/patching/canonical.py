@@ -13,8 +13,7 @@ import email.parser
 import email.policy
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from dataclasses import dataclass, replace
 
 from graft.patching.judge import judge
 from graft.patching.model import PatchVerdict, SourceTree, Verdict
@@ -68,27 +67,41 @@ def harmless(message: bytes) -> bytes:
     return LOOKS_LIKE_A_DIFF.sub(lambda found: b" " + found[0], message)
 
 
-def patch_files(patches: Sequence[Patch], messages: Sequence[bytes], states: Sequence[SourceTree]) -> list[bytes]:
-    """The canonical file of each patch, which leads from one of the states to the next.
+@dataclass(frozen=True)
+class Change:
+    """What a patch makes of the files that it touches, and its message."""
 
-    Without a difference it is empty. states: one more than there are patches.
-    """
-    files = [files_of(state) for state in states]
-    made: list[bytes] = []
+    patch: Patch
+    message: bytes
+    before: SourceTree
+    after: SourceTree
+
+
+def patch_files(changes: Sequence[Change]) -> list[bytes]:
+    """The canonical file of each change; empty where nothing differs."""
+    if not changes:
+        return []
+    states = [files_of(side) for change in changes for side in (change.before, change.after)]
     with bare() as repository:
-        trees = [tree for _commit, tree in repository.write("refs/graft/states", [NewCommit(state) for state in files])]
-        pairs = zip(patches, messages, states, pairwise(trees), strict=False)
-        for patch, message, before, (old, new) in pairs:
-            made.append(_exact(repository, patch, head_of(message), before, old, new) if old != new else b"")
-    return made
+        trees = [
+            tree for _commit, tree in repository.write("refs/graft/states", [NewCommit(state) for state in states])
+        ]
+        sides = zip(changes, trees[::2], trees[1::2], strict=True)
+        return [_exact(repository, change, old, new) if old != new else b"" for change, old, new in sides]
 
 
-def _exact(repository: Repository, patch: Patch, head: bytes, before: SourceTree, old: str, new: str) -> bytes:
+def chain(patches: Sequence[Patch], messages: Sequence[bytes], states: Sequence[SourceTree]) -> list[Change]:
+    """Changes on top of each other. states: one more than there are patches."""
+    return [Change(*change) for change in zip(patches, messages, states, states[1:], strict=False)]
+
+
+def _exact(repository: Repository, change: Change, old: str, new: str) -> bytes:
     """With the least context that makes it exact; with the usual one when none does."""
+    head = head_of(change.message)
     usual = head + repository.diff(old, new, CONTEXTS[0])
     for context in CONTEXTS:
         data = usual if context == CONTEXTS[0] else head + repository.diff(old, new, context)
-        if judge(before, [replace(patch, data=data)])[0].verdict is Verdict.EXACT:
+        if judge(change.before, [replace(change.patch, data=data)])[0].verdict is Verdict.EXACT:
             return data
     return usual
 

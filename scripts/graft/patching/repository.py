@@ -99,6 +99,7 @@ class Repository:
 
     folder: Path
     env: Mapping[str, str] = field(default_factory=dict)
+    _trees: dict[str, dict[str, Entry]] = field(default_factory=dict, compare=False, repr=False)
 
     def git(
         self,
@@ -177,6 +178,8 @@ class Repository:
 
     def tree(self, name: str) -> dict[str, Entry]:
         """The entries of one tree, not of those in it."""
+        if name in self._trees:
+            return self._trees[name]
         data, at = self.read("tree", name), 0
         entries: dict[str, Entry] = {}
         while at < len(data):
@@ -184,6 +187,7 @@ class Repository:
             mode, _, path = data[at:end].partition(b" ")
             entries[os.fsdecode(path)] = Entry(mode.decode("ascii"), data[end + 1 : end + 21].hex())
             at = end + 21
+        self._trees[name] = entries
         return entries
 
     def changes(
