@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock fetch lint render patch-status patch-check patch-test smoke engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test smoke engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.requirements
 GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=.graft/pycache $(VENV)/bin/python -m graft
 
 # What the user gives on the command line reaches graft through the environment, never through a shell word.
-export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST
+export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -23,6 +23,9 @@ plan: $(STAMP) ## what would be fetched and built, with keys; no network, no eng
 
 lock: $(STAMP) ## resolve what changed in the recipe and write its lock (NEW_BASE=1: the base's packages too)
 	@$(GRAFT) lock $(if $(NEW_BASE),--base)
+
+update: $(STAMP) ## newer versions and what they change (COMPONENT=vllm TO=0.33.0 DRY_RUN=1); then recipe and lock, or nothing
+	@$(GRAFT) update $(if $(DRY_RUN),--dry-run) --to "$$TO" -- $${COMPONENT:+"$$COMPONENT"}
 
 fetch: $(STAMP) ## download everything that the lock names
 	@$(GRAFT) fetch

@@ -15,7 +15,7 @@ from graft.arch import Arch, CudaVersion, check_cuda, select
 from graft.errors import BadInput
 from graft.paths import Paths
 from graft.project import Distribution, Project, Slug
-from graft.yamlio import Model, findings_error, read, validate
+from graft.yamlio import Document, Model, findings_error, read, validate
 
 RECIPE_NAME = re.compile(r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$")
 Sentence = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=300)]
@@ -164,7 +164,11 @@ def recipe_path_checked(paths: Paths, name: str) -> None:
 def load_recipe(paths: Paths, project: Project, name: str) -> Recipe:
     """One recipe, checked against build.yaml. Raises BadInput with every finding."""
     recipe_path_checked(paths, name)
-    document = read(paths.recipe(name))
+    return recipe_of(read(paths.recipe(name)), project, name)
+
+
+def recipe_of(document: Document, project: Project, name: str) -> Recipe:
+    """The recipe that a document holds. Raises BadInput with every finding."""
     recipe = validate(document, Recipe)
     findings = [(document.where(at), what) for at, what in _against_project(recipe, project, name)]
     if findings:

@@ -72,6 +72,38 @@ def resolve_packages(
     return _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)))
 
 
+def newest_versions(
+    project: Project,
+    recipe: Recipe,
+    wanted: Mapping[str, str],
+    indexes: Indexes,
+    env: Mapping[str, str],
+    *,
+    previous: Mapping[str, str],
+) -> dict[str, str]:
+    """name -> version of the closure when some components move; the others move only as far as they must.
+
+    wanted:   distribution -> version specifier (`==0.33.0`, or empty for the newest).
+    previous: name -> version, as the lock has them.
+    Raises BadInput when no set of versions fits, FetchFailed when the index cannot be asked.
+    """
+    base = project.bases[recipe.base]
+    kept = [f"{name}=={version}" for name, version in sorted(previous.items()) if name not in wanted]
+    stay = {c.distribution for c in recipe.components.values() if c.overrides} - wanted.keys()
+    # No component goes back: a newer torch would otherwise be met by an ancient vLLM.
+    names = [
+        f"{c.distribution}=={c.version}"
+        if c.distribution in stay
+        else f"{c.distribution}{wanted.get(c.distribution) or f'>={c.version}'}"
+        for c in recipe.components.values()
+    ]
+    overrides = [name for name, c in zip(names, recipe.components.values(), strict=True) if c.overrides]
+    parts = [f"{part}=={recipe.cuda}.*" for part in project.toolkit]
+    with tempfile.TemporaryDirectory(prefix="graft-resolve-") as folder:
+        uv = _Uv(Path(folder), base, indexes, env)
+        return uv.versions(sorted({*names, *parts}), _constraints(recipe), sorted(overrides), preferences=kept)
+
+
 def file_of_version(
     project: Project, recipe: Recipe, component: str, version: str, indexes: Indexes, env: Mapping[str, str]
 ) -> FilePin:
@@ -82,7 +114,7 @@ def file_of_version(
     base, pinned = project.bases[recipe.base], recipe.components[component]
     with tempfile.TemporaryDirectory(prefix="graft-resolve-") as folder:
         uv = _Uv(Path(folder), base, indexes, env)
-        entry = uv.files({pinned.distribution: version})[pinned.distribution]
+        entry = uv.files({pinned.distribution: version}, wheels_only=pinned.sdist is None)[pinned.distribution]
     chosen = (
         _sdist(pinned.distribution, entry)
         if pinned.sdist is not None
@@ -156,6 +188,8 @@ class _Uv:
             self._write("constraints.txt", constraints),
         ]
         argv += ["--override", self._write("overrides.txt", overrides), "--no-annotate", "--output-file", out]
+        # Metadata comes from wheels: asking an index must not run what upstream wrote.
+        argv.append("--no-build")
         self._compile(argv)
         found: dict[str, str] = {}
         for line in out.read_text(encoding="utf-8").splitlines():
@@ -164,12 +198,13 @@ class _Uv:
                 found[canonicalize_name(name.partition("[")[0])] = version.strip()
         return found
 
-    def files(self, versions: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
-        """name -> its PEP 751 entry: wheels for the platform, sdist, sizes, hashes, upload times."""
+    def files(self, versions: Mapping[str, str], *, wheels_only: bool = False) -> dict[str, Mapping[str, Any]]:
+        """name -> its PEP 751 entry: wheels for the platform, sdist (not with `wheels_only`), sizes, hashes, dates."""
         out = self._folder / "pylock.toml"
         out.unlink(missing_ok=True)
         pins = self._write("pins.txt", [f"{name}=={version}" for name, version in sorted(versions.items())])
-        self._compile([pins, "--no-deps", "--format", "pylock.toml", "--output-file", out])
+        only = ["--no-build"] if wheels_only else []
+        self._compile([pins, "--no-deps", "--format", "pylock.toml", "--output-file", out, *only])
         data = tomllib.loads(out.read_text(encoding="utf-8"))
         return {canonicalize_name(package["name"]): package for package in data["packages"]}
 

@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "errors",
         "paths hashes",
         "yamlio proc net console store",
-        "arch apt index",
+        "arch apt index yamledit",
         "project patchset",
         "recipe",
         "lock",

@@ -68,6 +68,12 @@ def _clean(options: argparse.Namespace, console: Console) -> None:
     clean(paths_of(options), console, yes=options.yes)
 
 
+def _update(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.update import update
+
+    update(session_of(options, console), options.components, to=options.to or None, dry_run=options.dry_run)
+
+
 VERBS: dict[str, Verb] = {
     "image": (
         _image,
@@ -89,6 +95,15 @@ VERBS: dict[str, Verb] = {
             "--upgrade": {**FLAG, "help": "choose all versions anew"},
             "--base": {**FLAG, "help": "choose the base's Debian packages anew"},
             "--check": {**FLAG, "help": "write nothing; exit 3 when the lock is stale"},
+        },
+    ),
+    "update": (
+        _update,
+        "newer components, what moves with them and what becomes of the patches; then recipe and lock, or nothing",
+        {
+            "components": {"nargs": "*", "metavar": "COMPONENT", "help": "only these (default: all)"},
+            "--to": {"default": None, "metavar": "VERSION", "help": "the version, for one component"},
+            "--dry-run": {**FLAG, "help": "write nothing; the same report and exit code"},
         },
     ),
     "fetch": (_fetch, "download everything that the lock names", {}),

@@ -88,6 +88,14 @@ def _resolve(
     return _lock(recipe, inputs, found, base, patches)
 
 
+def new_lock(session: Session, recipe: Recipe, found: Resolved, old: Lock) -> Lock:
+    """The lock of a recipe whose packages are resolved already. Raises BadInput and PatchMismatch."""
+    sets = patchsets(session, recipe)
+    inputs = lock_inputs(session, recipe, sets)
+    base = old.base if old.inputs.get("base") == inputs["base"] else _resolve_base(session, recipe)
+    return _lock(recipe, inputs, found, base, _judge(session, recipe, sets, found, old))
+
+
 def _lock(
     recipe: Recipe,
     inputs: dict[Part, str],
