@@ -79,7 +79,7 @@ class Layer:
             lines += ["USER 0", run, f"USER {quoted(self.user)}"]
         else:
             lines.append(run)
-        lines += [f"LABEL {name}={quoted(value)}" for name, value in sorted(self.labels.items())]
+        lines.append(" ".join(["LABEL", *(f"{name}={quoted(value)}" for name, value in sorted(self.labels.items()))]))
         return "".join(f"{line}\n" for line in lines)
 
     def job(self) -> dict[str, Any]:
