@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -78,6 +79,11 @@ class SeriesReport:
         return {**asdict(self), "buildable": self.buildable}
 
 
+def printable(text: str) -> str:
+    """Text of a patch or of upstream without what a terminal would obey: control and direction characters."""
+    return "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else "?" for c in text)
+
+
 def counted(hunks: Sequence[HunkReport]) -> str:
     """The verdicts of hunks, for one cell: `2 exact`, `1 merged, 1 offset +4`."""
     groups: dict[str, int] = {}
@@ -146,7 +152,8 @@ def markdown(report: SeriesReport) -> str:
 
 def _html(value: str) -> str:
     """Markdown renders HTML: text of a patch or of upstream must stay text, also inside of a list."""
-    escaped = " ".join(value.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    plain = printable(" ".join(value.split()))
+    escaped = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
     return "".join(f"\\{c}" if c in "\\`*_[]|" else c for c in escaped)
 
 

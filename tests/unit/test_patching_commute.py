@@ -66,7 +66,8 @@ def test_a_patch_that_does_not_apply_is_left_out() -> None:
 
 
 def test_two_patches_in_one_function_are_reported() -> None:
-    source = b"def run():\n    a = 1\n    b = 2\n    c = 3\n    d = 4\n    e = 5\n    f = 6\n    g = 7\n    h = 8\n\n\ndef stop():\n    z = 1\n"
+    body = "".join(f"    {name} = {n}\n" for n, name in enumerate("abcdefgh", 1))
+    source = f"def run():\n{body}\n\ndef stop():\n    z = 1\n".encode()
     once = source.replace(b"a = 1", b"a = 11")
     twice = once.replace(b"h = 8", b"h = 88")
     other = twice.replace(b"z = 1", b"z = 11")

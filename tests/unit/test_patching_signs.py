@@ -23,7 +23,7 @@ from graft.patchset import Ends
         ("a.py", "x  =  1\n", ["x = 1"]),
         ("a.py", "  x = '#  no  comment'  # one\n", ["  x = '#  no  comment'"]),
         ("a.py", "# all of it\n\n", ["", ""]),
-        ("a.py", '"""Doc.\n  # kept\n"""\n', ['"""Doc.', "  # kept", '"""']),
+        ("a.py", '"""Doc.\n  # kept\n"""\n', ['"""Doc.', "\0  # kept", '\0"""']),
         ("a.py", "x = 'it\\'s # none'\n", ["x = 'it\\'s # none'"]),
         ("a.py", "x = 1\n'''\ny = 2\n'''\n", ["x = 1", "", "", ""]),
         ("a.cu", "int x = 1; // one\n", ["int x = 1;"]),

@@ -56,7 +56,7 @@ def test_other_files_need_the_archive_and_keep_what_was_there(tmp_path: Path, ar
     assert kept.tree(SHA, file, target, ["demo/b.py"]) is None  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("damage", ["blob", "index", "no blob"])
+@pytest.mark.parametrize("damage", ["blob", "index", "no blob", "edited index", "no text", "nothing"])
 def test_what_was_damaged_is_read_again(tmp_path: Path, archive: tuple[Path, str], damage: str) -> None:
     file, target = archive
     folder = tmp_path / "kept"
@@ -68,7 +68,10 @@ def test_what_was_damaged_is_read_again(tmp_path: Path, archive: tuple[Path, str
     elif damage == "no blob":
         blob.unlink()
     else:
-        (folder / f"{SHA}.json").write_text("{}")
+        index = folder / f"{SHA}.json"
+        edited = index.read_text().replace('"demo/a.py": "', '"demo/a.py": null, "x": "')
+        written = {"index": b"{}", "edited index": edited.encode(), "no text": b"\xff\n", "nothing": b""}
+        index.write_bytes(written[damage])
     again = kept.tree(SHA, file, target, ["demo/a.py"])  # type: ignore[arg-type]
     assert again is not None
     assert again.files["demo/a.py"] == FILES["demo/a.py"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,17 +16,27 @@ from graft.commands.patch_sources import fetched_tree, known_tree
 from graft.commands.session import Session, component_file
 from graft.errors import BadInput, FetchFailed, GraftError, LockStale, PatchMismatch
 from graft.lock import Lock, load_lock
-from graft.patching import SourceTree, Verdict, check_safety, folder_tree, judge, lock_entry, one_target, parse
+from graft.patching import (
+    SourceTree,
+    Verdict,
+    check_safety,
+    folder_tree,
+    judge,
+    lock_entry,
+    locked_symbols,
+    one_target,
+    parse,
+)
 from graft.patching.clone import at_commit
+from graft.patching.commute import closure, overlaps
 from graft.patching.commute import commute as judge_order
-from graft.patching.commute import overlaps
 from graft.patching.ends import End, InHistory, end_of, evidence_files
 from graft.patching.hints import cure
 from graft.patching.model import HunkVerdict, Malformed, PatchVerdict
 from graft.patching.sources import touched_paths
 from graft.patchset import Patch, PatchSet
 from graft.recipe import Recipe, load_recipe
-from graft.report import HunkReport, PatchReport, SeriesReport, markdown, sarif, text
+from graft.report import HunkReport, PatchReport, SeriesReport, markdown, printable, sarif, text
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -92,18 +102,16 @@ def judge_series(
     pinned: SourceTree | None,
 ) -> SeriesReport:
     """The report of a series against something. pinned: the files of the version that the patches were made for."""
-    symbols = locked_symbols(locked, component)
-    verdicts = judge(target.tree, patches, symbols, pinned)
-    confirmed = _confirm(component, target.tree, patches, verdicts)
+    entries = locked.patches.get(component, ()) if locked is not None else ()
+    symbols = locked_symbols(patches, entries)
+    judged = _judged(recipe, component, patches, symbols, target, pinned)
     reports = []
-    for patch, verdict in zip(patches, verdicts, strict=True):
+    for patch in patches:
+        verdict, refusal = judged.verdicts[patch.id], judged.refusals.get(patch.id, "")
         end = end_of(patch.record.ends, target.version, target.tree, pinned, target.in_history)
-        meant = target.version is None or patch.record.when.holds(target.version)
-        when = "" if meant else f"its `when` is {patch.record.when.version}, which {target.version} is not in"
+        when = "" if patch.id in judged.meant else _range(patch, judged.version, recipe)
         file = session.paths.relative(patch.path)
-        refusal = confirmed.get(patch.id, "")
-        good = verdict.verdict.is_applicable and meant and not refusal
-        help_text = "" if good else _cure(f"{component}/{patch.id}", file, verdict, end, refusal)
+        good = verdict.verdict.is_applicable and not when and not refusal
         reports.append(
             PatchReport(
                 f"{component}/{patch.id}",
@@ -115,17 +123,66 @@ def judge_series(
                 end.why,
                 patch.record.until,
                 when,
-                help_text,
+                "" if good else _cure(f"{component}/{patch.id}", file, verdict, end, refusal),
                 refusal or verdict.detail,
                 hunk_reports(patch, verdict),
             )
         )
     notes = [
         f"{' and '.join(overlap.ids)} both change {overlap.where}: the order of the series decides"
-        for overlap in overlaps(verdicts)
+        for overlap in overlaps(list(judged.verdicts.values()))
     ]
     version = recipe.components[component].version
     return SeriesReport(component, version, target.name, tuple(reports), tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """version: the one that `when` was asked about. meant: ids of patches that some architecture applies."""
+
+    version: str
+    meant: frozenset[str]
+    verdicts: Mapping[str, PatchVerdict]
+    refusals: Mapping[str, str]
+
+
+def _judged(
+    recipe: Recipe,
+    component: str,
+    patches: Sequence[Patch],
+    symbols: Mapping[str, Mapping[str, str]],
+    target: Against,
+    pinned: SourceTree | None,
+) -> _Judged:
+    """Those that go together on an architecture as a series; those that are meant for none, each for itself."""
+    pin = recipe.components[component]
+    # Of a folder or a commit the version is not known: what is meant for the pin is what would be applied.
+    version = target.version or pin.version
+    groups: dict[tuple[str, ...], list[Patch]] = {}
+    for arch in filter(pin.on, recipe.arches):
+        here = [patch for patch in patches if patch.record.when.holds(version, arch)]
+        groups.setdefault(tuple(patch.id for patch in here), here)
+    verdicts: dict[str, PatchVerdict] = {}
+    refusals: dict[str, str] = {}
+    for here in groups.values():
+        found = judge(target.tree, here, symbols, pinned)
+        refusals |= _confirm(component, target.tree, here, found)
+        for verdict in found:
+            # The worst of its architectures.
+            if verdict.id not in verdicts or not verdict.verdict.is_applicable:
+                verdicts[verdict.id] = verdict
+    meant = frozenset(verdicts)
+    for index, patch in enumerate(patches):
+        if patch.id not in meant:
+            alone = [*closure(patch, patches[:index]), patch]
+            verdicts[patch.id] = judge(target.tree, alone, symbols, pinned)[-1]
+    return _Judged(version, meant, {patch.id: verdicts[patch.id] for patch in patches}, refusals)
+
+
+def _range(patch: Patch, version: str, recipe: Recipe) -> str:
+    when = patch.record.when
+    meant = ", ".join([when.version or "any version", *(when.arches or ())])
+    return f"its `when` is {meant}; it is applied neither with {version} nor on any of {', '.join(recipe.arches)}"
 
 
 def _cure(name: str, file: str, verdict: PatchVerdict, end: End, refusal: str) -> str:
@@ -155,18 +212,12 @@ def _hunk_report(hunk: HunkVerdict, at_line: int) -> HunkReport:
         hunk.verdict.value,
         hunk.line,
         hunk.offset,
-        hunk.symbol,
+        printable(hunk.symbol) if hunk.symbol is not None else None,
         hunk.changed,
-        hunk.detail,
-        hunk.upstream,
+        printable(hunk.detail),
+        printable(hunk.upstream),
         at_line,
     )
-
-
-def locked_symbols(locked: Lock | None, component: str) -> dict[str, dict[str, str]]:
-    """patch id -> the symbols that the lock saw it in, with their fingerprints."""
-    entries = locked.patches.get(component, ()) if locked is not None else ()
-    return {pin.id: dict(pin.symbols) for entry in entries for pin in entry.patches}
 
 
 def _confirm(
@@ -176,11 +227,12 @@ def _confirm(
     sound = [p for p, v in zip(patches, verdicts, strict=True) if v.verdict.is_applicable]
     if not sound:
         return {}
+    one_target(component, sound)
     try:
-        one_target(component, sound)
         lock_entry(component, tree, sound)
     except PatchMismatch as problem:
-        return {patch.id: f"git: {problem.what}" for patch in sound}
+        culprit = next((patch for patch in sound if str(patch.path) == problem.where), sound[0])
+        return {culprit.id: f"git refuses it: {problem.what}; make {culprit.path.name} again with `git diff`"}
     return {}
 
 
@@ -200,8 +252,8 @@ def _against(
         raise BadInput("a commit needs the clone that has it", where="--against", cure="add --from CLONE")
     version = _version(against)
     if version is None or "/" in against:
-        folder = Path(against).resolve()
-        if not folder.is_dir():
+        folder = _folder(against)
+        if folder is None:
             raise BadInput(
                 f"{against!r} is no version and no folder",
                 where="--against",
@@ -209,6 +261,15 @@ def _against(
             )
         return Against(folder.name, None, folder_tree(folder, paths))
     return _of_index(session, recipe, found, patches, version)
+
+
+def _folder(text: str) -> Path | None:
+    try:
+        folder = Path(text).resolve()
+        return folder if folder.is_dir() else None
+    except (OSError, ValueError, RuntimeError):
+        # A NUL, a loop of links, a name that is too long.
+        return None
 
 
 def _version(text: str) -> str | None:
@@ -227,7 +288,7 @@ def _of_index(session: Session, recipe: Recipe, found: PatchSet, patches: Sequen
     paths = {*touched_paths(patches), *evidence_files(patches)}
     locked = _lock(session)
     pinned = recipe.components[component].version
-    if locked is not None and version == pinned:
+    if locked is not None and Version(version) == Version(pinned):
         tree = known_tree(session, locked, recipe, component, target, paths)
         if tree is not None:
             return Against(version, version, tree)

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from graft.commands.patch_check import hunk_reports, locked_symbols
+from graft.commands.patch_check import hunk_reports
 from graft.commands.patch_sources import known_tree
 from graft.commands.session import Session
 from graft.errors import BadInput, LockStale
 from graft.hashes import file_sha256
 from graft.lock import Lock, PatchPin, load_lock
-from graft.patching import SourceTree, Verdict, check_safety, judge, one_target
+from graft.patching import SourceTree, Verdict, check_safety, judge, locked_symbols, one_target
 from graft.patching.ends import end_of, evidence_files
 from graft.patching.sources import touched_paths
 from graft.patchset import Patch, PatchSet, load_patchset
@@ -161,7 +161,8 @@ def _judged(
     for patch in here:
         check_safety(patch.data, patch.record, where=session.paths.relative(patch.path))
     found: dict[str, dict[str, Any]] = {}
-    for patch, verdict in zip(here, judge(tree, here, locked_symbols(locked, component), tree), strict=True):
+    entries = locked.patches.get(component, ()) if locked is not None else ()
+    for patch, verdict in zip(here, judge(tree, here, locked_symbols(here, entries), tree), strict=True):
         end = end_of(patch.record.ends, version, tree, tree)
         found[patch.id] = {
             "verdict": verdict.verdict,

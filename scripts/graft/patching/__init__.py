@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from graft.patching.entry import check_files, context_files, lock_component, lock_entry, one_target, table
+from graft.patching.entry import (
+    check_files,
+    context_files,
+    lock_component,
+    lock_entry,
+    locked_symbols,
+    one_target,
+    table,
+)
 from graft.patching.judge import judge
 from graft.patching.model import HunkVerdict, Malformed, ParsedPatch, PatchVerdict, SourceTree, Verdict
 from graft.patching.parse import parse
@@ -32,6 +40,7 @@ __all__ = [
     "judge",
     "lock_component",
     "lock_entry",
+    "locked_symbols",
     "one_target",
     "parse",
     "read_files",

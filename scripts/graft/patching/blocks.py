@@ -15,6 +15,8 @@ KEYWORDS = frozenset(word.encode() for word in keyword.kwlist) | frozenset(
 )
 #: A block with fewer different letters and digits could stand anywhere by chance.
 LEAST = 4
+#: A block at so many places is as good as everywhere; blank lines could stand at all of a large file.
+MOST = 100
 
 
 def split(content: bytes) -> list[bytes]:
@@ -24,19 +26,21 @@ def split(content: bytes) -> list[bytes]:
 
 
 def find(content: bytes, block: Sequence[bytes]) -> list[int]:
-    """Every index of a line (from 0) at which the block of whole lines stands."""
+    """Every index of a line (from 0) at which the block of whole lines stands; at most MOST of them."""
     wanted = b"".join(block)
     found: list[int] = []
     line = counted = 0
     at = content.find(wanted) if wanted else -1
-    while at >= 0:
+    while at >= 0 and len(found) < MOST:
         end = at + len(wanted)
         begins = at == 0 or content[at - 1 : at] == b"\n"
         if begins and (wanted.endswith(b"\n") or end == len(content)):
             line += content.count(b"\n", counted, at)
             counted = at
             found.append(line)
-        at = content.find(wanted, at + 1)
+        # The next line at the earliest: a block begins with a line.
+        after = content.find(b"\n", at)
+        at = content.find(wanted, after + 1) if after >= 0 else -1
     return found
 
 

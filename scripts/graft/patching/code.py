@@ -19,6 +19,8 @@ BLANKS = re.compile(rb"[ \t\f\r]+")
 SPECIAL = {True: re.compile(rb"#|\"\"\"|'''|[\"']"), False: re.compile(rb"//|/\*|[\"']")}
 DIRECTIVE = re.compile(rb"^\s*#\s*(if|ifdef|ifndef|else|elif|endif)\b\s*(.*)")
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+#: In front of the code of a line that begins inside of a string: it equals no line outside of one.
+INSIDE = b"\0"
 #: Which comments a file has: Python's, those of C, or none that are known.
 Language = bool | None
 
@@ -65,13 +67,17 @@ class _Scanner:
         """The code of the next line."""
         kept: list[bytes] = []
         at = 0
+        in_string = self.inside not in (b"", b"*/")
         if not self.inside:
             at = len(text) - len(text.lstrip())
             kept.append(text[:at].expandtabs() if self.python else b"")
         while at < len(text):
             at = self._rest_of_string(text, at, kept) if self.inside else self._code(text, at, kept)
         made = b"".join(kept)
-        return (made.rstrip() if self.python else made.strip()) if made.strip() else b""
+        if in_string:
+            # Blank lines and blanks at the end count there.
+            return INSIDE + made
+        return (made.rstrip() if self.python and not self.inside else made.strip()) if made.strip() else b""
 
     def _rest_of_string(self, text: bytes, at: int, kept: list[bytes]) -> int:
         escapes = self.inside != b"*/"

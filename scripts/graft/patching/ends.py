@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from packaging.version import InvalidVersion, Version
 
 from graft.patching.model import SourceTree
+from graft.patching.squeeze import squeezed
 from graft.patchset import Ends, Patch
 
 #: Whether a commit is in the history of what is judged; None: there is no history at hand.
@@ -55,16 +56,19 @@ def gone_texts(ends: Ends | None) -> dict[str, tuple[str, ...]]:
 def _by_files(ends: Ends, tree: SourceTree, pinned: SourceTree | None) -> End | None:
     still: list[str] = []
     gone: list[str] = []
+    unsaid = False
     for item in ends.gone:
         content = tree.files.get(item.file)
         before = pinned.files.get(item.file) if pinned is not None else None
-        if content is None or (before is not None and item.text.encode() not in before):
+        text = squeezed(item.text)
+        if content is None or (before is not None and text not in squeezed(before)):
             # A file that is gone may have moved with its text; a text that never stood there cannot go.
+            unsaid |= content is None
             continue
-        (still if item.text.encode() in content else gone).append(item.file)
+        (still if text in squeezed(content) else gone).append(item.file)
     if still:
         return End(False, f"{still[0]} still holds what it works around")
-    if gone:
+    if gone and not unsaid:
         return End(True, f"{gone[0]} no longer holds what it works around")
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def lock_entry(
         for patch, found in zip(patches, parsed, strict=True):
             if found is not None:
                 check_paths(found, patch.record, tree.all_names, where=str(patch.path))
-        symbols = {pin.id: pin.symbols for pin in locked.patches} if locked else {}
+        symbols = locked_symbols(patches, [locked] if locked else [])
         verdicts = judge(tree, patches, symbols, bases)
         refuse(component, version, patches, verdicts)
         with _worktree(folder, tree) as work, scratch(work) as repository:
@@ -76,6 +76,13 @@ def lock_component(
     return lock_entry(
         found.component, source, patches, version=version, installed_path=installed, locked=locked, bases=bases
     )
+
+
+def locked_symbols(patches: Sequence[Patch], entries: Iterable[PatchedComponent]) -> dict[str, Mapping[str, str]]:
+    """patch id -> the symbols that the lock saw it in, with fingerprints; only of patches that are still the same."""
+    now = {patch.id: hashlib.sha256(patch.data).hexdigest() for patch in patches}
+    pins = (pin for entry in entries for pin in entry.patches)
+    return {pin.id: pin.symbols for pin in pins if now.get(pin.id) == pin.sha256}
 
 
 def one_target(component: str, patches: Sequence[Patch]) -> Target:

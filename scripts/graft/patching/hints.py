@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from collections.abc import Sequence
 
 from graft.patching import symbols
-from graft.patching.blocks import split
+from graft.patching.blocks import find, split
 from graft.patching.model import FileDiff, Hunk, SourceTree, Verdict
 from graft.patching.past import Past
 from graft.patching.symbols import Symbol
@@ -15,17 +16,32 @@ from graft.patching.view import View
 SHOWN = 60
 #: How alike two functions must be for one to be called the successor of the other.
 ALIKE = 0.6
+#: Names of a folder, and places of a line, that are looked at for a hint.
+MOST_NAMES = 500
+MOST_PLACES = 50
 
 
 def successor_of_file(tree: SourceTree, path: str) -> str:
     """Where a file that no longer exists may have gone."""
-    name = path.rpartition("/")[2]
-    suffix = next((n for n in sorted(tree.all_names) if path.endswith(f"/{n}") or n.endswith(f"/{path}")), None)
+    folder, _, name = path.rpartition("/")
+    same = sorted(n for n in tree.all_names if n.rpartition("/")[2] == name)
+    suffix = next((n for n in same if path.endswith(f"/{n}") or n.endswith(f"/{path}")), None)
     if suffix is not None:
         return f"no such file; is the patch's path level wrong? There is {suffix}"
-    same = sorted(n for n in tree.all_names if n.rpartition("/")[2] == name)
-    close = difflib.get_close_matches(path, same or list(tree.all_names), n=1, cutoff=0.0 if same else 0.75)
-    return f"no such file; its likely successor is {close[0]}" if close else "no such file"
+    if same:
+        return f"no such file; its likely successor is {max(same, key=lambda n: _common(n, path))}"
+    # Comparing with every name of a large tree takes seconds: a file that was renamed is mostly still in its folder.
+    near = [n.rpartition("/")[2] for n in tree.all_names if n.rpartition("/")[0] == folder][:MOST_NAMES]
+    close = difflib.get_close_matches(name, sorted(near), n=1, cutoff=0.6)
+    return f"no such file; its likely successor is {folder}/{close[0]}" if close else "no such file"
+
+
+def _common(one: str, other: str) -> int:
+    """How many folders two paths share, from the top and from the bottom."""
+    a, b = one.split("/"), other.split("/")
+    return sum(x == y for x, y in zip(a, b, strict=False)) + sum(
+        x == y for x, y in zip(reversed(a), reversed(b), strict=False)
+    )
 
 
 def successor_of_symbol(view: View, diff: FileDiff, number: int, hunk: Hunk, past: Past) -> str:
@@ -59,7 +75,7 @@ def _words(view: View, symbol: Symbol) -> list[str]:
 
 
 def _named_alike(view: View, wanted: str) -> str | None:
-    names = sorted({symbol.name for symbol in view.symbols} | symbols.names(view.content))
+    names = sorted({symbol.name for symbol in view.symbols})
     last = wanted.rpartition(".")[2]
     exact = [name for name in names if name.rpartition(".")[2] == last and name != wanted]
     close = exact or difflib.get_close_matches(wanted, names, n=1, cutoff=0.6)
@@ -74,7 +90,7 @@ def nearest(hunk: Hunk, view: View, scopes: Sequence[Symbol | None]) -> str:
     scope = scopes[0] if len(scopes) == 1 else None
     first, last = (0, len(view.lines)) if scope is None else (max(scope.first - 4, 0), scope.last + 3)
     lines = view.lines[first:last]
-    if _without_ends(hunk.before) in _windows(lines, len(hunk.before)):
+    if find(_joined(lines), [_joined(hunk.before)]):
         return "only line ends differ: the patch and the file disagree about CRLF, or about a newline at the end"
     place, same = _best_place(hunk.before, lines)
     if same * 2 < len(hunk.before):
@@ -88,28 +104,31 @@ def nearest(hunk: Hunk, view: View, scopes: Sequence[Symbol | None]) -> str:
 
 
 def _best_place(wanted: Sequence[bytes], lines: Sequence[bytes]) -> tuple[int, int]:
-    """The index at which most lines agree, and how many."""
+    """The index at which most lines agree, and how many. Lines that stand everywhere say nothing."""
     where: dict[bytes, list[int]] = {}
     for index, line in enumerate(lines):
         where.setdefault(line, []).append(index)
     votes: dict[int, int] = {}
     for offset, line in enumerate(wanted):
-        for index in where.get(line, ()):
+        places = where.get(line, ())
+        for index in places if len(places) <= MOST_PLACES else ():
             if index >= offset:
                 votes[index - offset] = votes.get(index - offset, 0) + 1
     if not votes:
         return 0, 0
     place = min(votes, key=lambda p: (-votes[p], p))
-    return place, votes[place]
+    here = lines[place : place + len(wanted)]
+    return place, sum(a == b for a, b in zip(wanted, here, strict=False))
 
 
-def _windows(lines: Sequence[bytes], size: int) -> list[tuple[bytes, ...]]:
-    bare = [line.rstrip(b"\r\n") for line in lines]
-    return [tuple(bare[i : i + size]) for i in range(len(bare) - size + 1)]
+def _joined(lines: Sequence[bytes]) -> bytes:
+    return b"".join(line.rstrip(b"\r\n") + b"\n" for line in lines)
 
 
-def _without_ends(lines: Sequence[bytes]) -> tuple[bytes, ...]:
-    return tuple(line.rstrip(b"\r\n") for line in lines)
+def merged_line(old: bytes, new: bytes, hunk: Hunk) -> int:
+    """Where a merge puts a hunk, from 1: where its added lines stand, else the first line that it changes."""
+    places = [found[0] for run in hunk.added if len(found := find(new, run)) == 1]
+    return places[0] + 1 if places else first_difference(old, new)
 
 
 def _shown(line: bytes) -> str:
@@ -125,7 +144,7 @@ def what_upstream_did(view: View, diff: FileDiff, number: int, hunk: Hunk, past:
     now = view.named(was) if was is not None else None
     where = f"`{was.name}`" if was is not None else "the file"
     if was is not None and now is None:
-        return f"removed or renamed {where}"
+        return f"removed or renamed {where}, or declares it anew"
     old, new = known.before.text(was), view.text(now)
     added, removed = line_counts(old, new)
     if not added and not removed:
@@ -135,13 +154,9 @@ def what_upstream_did(view: View, diff: FileDiff, number: int, hunk: Hunk, past:
 
 
 def line_counts(old: Sequence[bytes], new: Sequence[bytes]) -> tuple[int, int]:
-    """How many lines were added and removed."""
-    added = removed = 0
-    for tag, i, j, k, m in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            removed += j - i
-            added += m - k
-    return added, removed
+    """How many lines stand in one of them only; a line that moved is no change."""
+    before, after = Counter(old), Counter(new)
+    return (after - before).total(), (before - after).total()
 
 
 def first_difference(old: bytes, new: bytes) -> int:

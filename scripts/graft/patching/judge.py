@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graft.patching.ends import gone_texts
-from graft.patching.hints import first_difference
-from graft.patching.model import FileDiff, HunkVerdict, Malformed, ParsedPatch, PatchVerdict, SourceTree, Verdict
+from graft.patching.hints import merged_line
+from graft.patching.model import FileDiff, Hunk, HunkVerdict, Malformed, ParsedPatch, PatchVerdict, SourceTree, Verdict
 from graft.patching.parse import parse
 from graft.patching.past import Past, PastFile
 from graft.patching.place import Outcome, judge_file
-from graft.patching.signs import merges_to_nothing
+from graft.patching.signs import merges_to_nothing, stands_already
 from graft.patching.state import State
+from graft.patching.symbols import innermost
 from graft.patching.three_way import three_way
 from graft.patching.view import View
 from graft.patchset import Patch
@@ -79,13 +80,24 @@ def _past_files(then: State, patch_id: str, parsed: ParsedPatch) -> dict[str, Pa
         diff.path: (then.view(diff.old), judge_file(then.tree, diff, then.view(diff.old))) for diff in parsed.files
     }
     verdict = _judge_one(then, patch_id, parsed, Past())
+    hunks = {diff.path: diff.hunks for diff in parsed.files}
     found: dict[str, PastFile] = {}
     for path, (view, outcome) in before.items():
         if view is not None and outcome.content is not None and outcome.places:
-            found[path] = PastFile(view, View(view.path, outcome.content), outcome.places)
+            after = _after_places(hunks[path], outcome.places)
+            found[path] = PastFile(view, View(view.path, outcome.content), outcome.places, after)
     if verdict.verdict.is_applicable:
         then.take(verdict)
     return found
+
+
+def _after_places(hunks: Sequence[Hunk], places: Sequence[int]) -> tuple[int, ...]:
+    """Where the post-images stand: moved by what the hunks above added and removed."""
+    found, moved = [], 0
+    for hunk, place in zip(hunks, places, strict=True):
+        found.append(place + moved)
+        moved += len(hunk.after) - len(hunk.before)
+    return tuple(found)
 
 
 def _judge_one(state: State, patch_id: str, parsed: ParsedPatch, past: Past) -> PatchVerdict:
@@ -193,15 +205,30 @@ _REFRESHABLE = (Verdict.MERGE_CLEAN, Verdict.PARTIAL)
 def _merged_hunk(view: View, diff: FileDiff, hunk: HunkVerdict, content: bytes | None, past: Past) -> HunkVerdict:
     if content is None or hunk.verdict is Verdict.MERGED or hunk.verdict.is_applicable or not hunk.number:
         return hunk
+    made = diff.hunks[hunk.number - 1]
     if content == view.content:
-        there = merges_to_nothing(view, diff, hunk.number, diff.hunks[hunk.number - 1], past)
+        there = merges_to_nothing(view, diff, hunk.number, made, past)
         if there is None or hunk.verdict is not Verdict.CONFLICT:
             return replace(hunk, detail=f"{hunk.detail}; a three-way merge changes nothing, which alone proves nothing")
         return replace(hunk, verdict=Verdict.MERGED, line=there.line, detail=there.signs)
-    place = first_difference(view.content, content)
+    line = merged_line(view.content, content, made)
+    after = View(view.path, content)
+    here = innermost(after.symbols, line, line)
+    known = past.files[diff.path]
+    was = known.around(hunk.number, made)
+    if (was is None) != (here is None) or (was is not None and here != after.named(was)):
+        stands = here.name if here is not None else "no function or class"
+        return replace(hunk, detail=f"{hunk.detail}; a three-way merge would put it into {stands}, line {line}")
+    if after.context(line - 1).conditions != known.context(hunk.number, made.leading).conditions:
+        return replace(
+            hunk, detail=f"{hunk.detail}; a three-way merge would put it under other conditions, line {line}"
+        )
+    twice = stands_already(view, diff, hunk.number, made, past)
+    if twice is not None:
+        return replace(hunk, detail=f"{hunk.detail}; code that it adds stands in line {twice} already")
     if hunk.verdict is not Verdict.CONFLICT:
-        return replace(hunk, detail=f"{hunk.detail}; a three-way merge would change line {place}")
-    return replace(hunk, verdict=Verdict.MERGE_CLEAN, line=place, detail=hunk.detail)
+        return replace(hunk, detail=f"{hunk.detail}; a three-way merge would change line {line}")
+    return replace(hunk, verdict=Verdict.MERGE_CLEAN, line=line)
 
 
 def summary(hunks: Iterable[HunkVerdict]) -> Verdict:

@@ -124,7 +124,7 @@ def _name(lines: Lines, text: bytes, prefix: bytes) -> str | None:
     """The path of a `---` or `+++` line; None for /dev/null. git puts a tab behind a name with a space."""
     if text.endswith(b"\r"):
         raise lines.malformed("the patch file has CRLF line ends in its headers; it was converted on its way")
-    raw = unquote(lines, text) if text.startswith(b'"') else text.partition(b"\t")[0]
+    raw = unquote(lines, text.removesuffix(b"\t")) if text.startswith(b'"') else text.partition(b"\t")[0]
     if raw == b"/dev/null":
         return None
     if not raw.startswith(prefix):
@@ -255,6 +255,8 @@ def _title_paths(header: _Header, title: bytes, start: int) -> tuple[str, str]:
         raise Malformed(start, "a file cannot be new and deleted at once")
     if (header.rename_from is None) != (header.rename_to is None):
         raise Malformed(start, "a rename needs both `rename from` and `rename to`")
+    if header.rename_from is not None and (header.is_new or header.is_deleted):
+        raise Malformed(start, "a renamed file cannot be new or deleted")
     pairs = _title_pairs(title, start)
     if header.rename_from is not None and header.rename_to is not None:
         if (header.rename_from, header.rename_to) not in pairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -9,8 +10,9 @@ from itertools import pairwise
 from graft.patching import symbols
 from graft.patching.hints import nearest, successor_of_file, successor_of_symbol, what_upstream_did
 from graft.patching.model import FileDiff, Hunk, HunkVerdict, SourceTree, Verdict
-from graft.patching.past import NOTHING_KNOWN, Past
-from graft.patching.signs import merged
+from graft.patching.past import NOTHING_KNOWN, Past, at_margin
+from graft.patching.signs import merged, stands_already
+from graft.patching.symbols import Symbol
 from graft.patching.view import View, replaced
 
 
@@ -38,8 +40,10 @@ def judge_file(tree: SourceTree, diff: FileDiff, view: View | None, past: Past =
     assert diff.old is not None
     if view is None:
         return _whole(diff, Verdict.GONE, successor_of_file(tree, diff.old))
-    if diff.is_rename and diff.new in tree.all_names:
-        return _whole(diff, Verdict.CONFLICT, f"{diff.new} exists already")
+    if diff.is_rename and diff.new is not None:
+        blocked = f"{diff.new} exists already" if diff.new in tree.all_names else _blocked(tree, diff.new)
+        if blocked:
+            return _whole(diff, Verdict.CONFLICT, blocked)
     if diff.changes_mode and (diff.new_mode == "100755") == (diff.old in tree.executable):
         is_so = HunkVerdict(diff.path, 0, Verdict.MERGED, detail=f"it has mode {diff.new_mode} already")
         inner = _judge_hunks(diff, view, past) if diff.hunks else Outcome((), rest=view.content)
@@ -55,6 +59,9 @@ def judge_file(tree: SourceTree, diff: FileDiff, view: View | None, past: Past =
 def _judge_new(tree: SourceTree, diff: FileDiff) -> Outcome:
     content = b"".join(line for hunk in diff.hunks for line in hunk.after)
     existing = tree.files.get(diff.path)
+    blocked = _blocked(tree, diff.path)
+    if blocked:
+        return _whole(diff, Verdict.CONFLICT, blocked)
     if existing is None and diff.path not in tree.all_names:
         verdicts = tuple(HunkVerdict(diff.path, n, Verdict.EXACT, 1) for n in _numbers(diff))
         return Outcome(verdicts, content, content)
@@ -62,6 +69,17 @@ def _judge_new(tree: SourceTree, diff: FileDiff) -> Outcome:
     if existing == content and content.strip():
         return _whole(diff, Verdict.MERGED, "the file exists with these bytes")
     return _whole(diff, Verdict.CONFLICT, "the patch adds this file, but it exists already")
+
+
+def _blocked(tree: SourceTree, path: str) -> str:
+    """Why there can be no file of that name; empty when there can."""
+    parts = path.split("/")
+    file = next((above for i in range(1, len(parts)) if (above := "/".join(parts[:i])) in tree.all_names), None)
+    if file is not None:
+        return f"{file} is a file, so nothing can lie below it"
+    if path not in tree.all_names and any(name.startswith(f"{path}/") for name in tree.all_names):
+        return f"{path} is a folder"
+    return ""
 
 
 def _numbers(diff: FileDiff) -> range:
@@ -124,9 +142,11 @@ def _judge_hunk(diff: FileDiff, number: int, hunk: Hunk, view: View, past: Past)
     found = replace(found, line=place + 1, offset=place - _index(hunk))
     if symbol is not None:
         found = replace(found, symbol=symbol.name, fingerprint=view.fingerprint(symbol))
-    wrong, detail = _refused_place(diff, number, hunk, view, past, place, found)
+    wrong, detail = _refused_place(diff, number, hunk, view, past, place)
     if wrong is None:
-        return replace(found, verdict=Verdict.OFFSET if found.offset else Verdict.EXACT), place
+        line = stands_already(view, diff, number, hunk, past) if past.files.get(diff.path) is not None else None
+        detail = "" if line is None else f"look: code that it adds stands in line {line} already"
+        return replace(found, verdict=Verdict.OFFSET if found.offset else Verdict.EXACT, detail=detail), place
     there = merged(view, diff, number, hunk, past) if wrong is Verdict.CONFLICT else None
     if there is not None:
         return replace(found, verdict=Verdict.MERGED, line=there.line, offset=0, detail=there.signs), place
@@ -134,24 +154,61 @@ def _judge_hunk(diff: FileDiff, number: int, hunk: Hunk, view: View, past: Past)
 
 
 def _refused_place(
-    diff: FileDiff, number: int, hunk: Hunk, view: View, past: Past, place: int, found: HunkVerdict
+    diff: FileDiff, number: int, hunk: Hunk, view: View, past: Past, place: int
 ) -> tuple[Verdict | None, str]:
     """Why the only place of a pre-image is not a good one; (None, "") when it is."""
     if hunk.is_at_start and place != 0:
         return Verdict.CONFLICT, "the hunk begins at the first line, but other lines stand above it now"
     if hunk.is_at_end and place + len(hunk.before) != len(view.lines):
         return Verdict.CONFLICT, "the hunk reaches to the last line, but other lines stand below it now"
-    if not symbols.same_symbol(diff.path, hunk.heading, view.lines, place):
-        here = symbols.git_heading(view.lines, place) or "the top of the file"
-        return Verdict.RELOCATED, f"made for `{hunk.heading}`, but these lines stand below `{here}`"
+    return _other_symbol(diff, number, hunk, view, past, place)
+
+
+def _other_symbol(
+    diff: FileDiff, number: int, hunk: Hunk, view: View, past: Past, place: int
+) -> tuple[Verdict | None, str]:
+    """Whether the pre-image stands in another symbol than the patch was made for; and whether it is code at all."""
     known = past.files.get(diff.path)
-    was = known.around(number, hunk) if known is not None else None
-    if was is not None and found.symbol is not None and found.symbol != was.name:
-        return Verdict.RELOCATED, f"made for {was.name}, but these lines stand in {found.symbol}"
-    locked = sorted(n.partition("::")[2] for n in past.symbols if n.partition("::")[0] == diff.path)
-    if known is None and locked and found.offset and found.fingerprint and found.symbol not in locked:
-        return Verdict.RELOCATED, f"it was locked in {', '.join(locked)}, but these lines stand in {found.symbol}"
+    here = view.around(hunk, place)
+    stands = here.name if here is not None else "no function or class"
+    if known is not None:
+        was = known.around(number, hunk)
+        if (was is None) != (here is None) or (was is not None and here != view.named(was)):
+            meant = was.name if was is not None else "code outside of functions and classes"
+            return Verdict.RELOCATED, f"made for {meant}, but these lines stand in {stands}"
+        if view.code[place : place + len(hunk.before)] != known.code(number, hunk):
+            return Verdict.RELOCATED, "these lines stand in a comment or a string now, or no longer do"
+        old, now = (v.context(p + hunk.leading) for v, p in ((known.before, known.places[number - 1]), (view, place)))
+        if old.conditions != now.conditions:
+            return Verdict.RELOCATED, f"these lines stand under other conditions now: {_shown(now.conditions)}"
+        return None, ""
+    if at_margin(hunk) or not symbols.has_symbols(diff.path):
+        return None, ""
+    locked = past.locked(diff.path, hunk)
+    if locked and (here is None or here.name not in locked):
+        return Verdict.RELOCATED, f"it was locked in {', '.join(locked)}, but these lines stand in {stands}"
+    if hunk.heading and not _has_heading(diff.path, hunk.heading, view, place, here):
+        git = symbols.git_heading(view.lines, place) or "the top of the file"
+        return Verdict.RELOCATED, f"made for `{hunk.heading}`, but these lines stand below `{git}`"
     return None, ""
+
+
+def _shown(conditions: Sequence[bytes]) -> str:
+    return ", ".join(line.decode("utf-8", "replace") for line in conditions) or "none"
+
+
+def _has_heading(path: str, heading: str, view: View, place: int, here: Symbol | None) -> bool:
+    """Whether the place is in what git's heading names: git looks above the hunk's first line, not its changes."""
+    index = bisect_left(view.headings, place) - 1
+    above = symbols.heading_text(view.lines[view.headings[index]]) if index >= 0 else ""
+    if above == heading:
+        return True
+    if not path.endswith(symbols.PYTHON):
+        return False
+    name = symbols.named(heading)
+    if name is None:
+        return symbols.named(above) is None
+    return here is not None and name in (part.partition("#")[0] for part in here.name.split("."))
 
 
 def _without_place(diff: FileDiff, number: int, hunk: Hunk, view: View, past: Past) -> HunkVerdict:
@@ -160,7 +217,14 @@ def _without_place(diff: FileDiff, number: int, hunk: Hunk, view: View, past: Pa
     if there is not None:
         return HunkVerdict(diff.path, number, Verdict.MERGED, there.line, detail=there.signs, upstream=upstream)
     scopes = past.scopes(view, diff, number, hunk)
-    if not scopes and diff.path.endswith(".py"):
+    if not scopes and _is_gone(view, diff, number, hunk, past):
         detail = successor_of_symbol(view, diff, number, hunk, past)
         return HunkVerdict(diff.path, number, Verdict.GONE, detail=detail, upstream=upstream)
     return HunkVerdict(diff.path, number, Verdict.CONFLICT, detail=nearest(hunk, view, scopes), upstream=upstream)
+
+
+def _is_gone(view: View, diff: FileDiff, number: int, hunk: Hunk, past: Past) -> bool:
+    """Whether no symbol of the name is left; one that stands there twice, or is declared anew, is not gone."""
+    wanted = past.wanted(diff, number, hunk).partition("#")[0]
+    names = {symbol.name.partition("#")[0] for symbol in view.symbols}
+    return diff.path.endswith(symbols.PYTHON) and bool(view.symbols) and wanted not in names

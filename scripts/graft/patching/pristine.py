@@ -6,6 +6,7 @@ blobs lie beside it, and are believed only when their bytes have that id.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection
 from pathlib import Path
@@ -61,12 +62,16 @@ class PristineFiles:
         return content if blob_id(content) == blob else None
 
     def _index(self, sha256: str) -> dict[str, Any]:
+        """What is kept of an archive, as it was written; nothing is lost with a damaged one, it is read again."""
         try:
-            data = json.loads((self.folder / f"{sha256}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            # Nothing is lost with a damaged one: the archive is read again.
+            text = (self.folder / f"{sha256}.json").read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
             return {}
-        return data if isinstance(data, dict) and data.keys() == {"names", "executable", "files"} else {}
+        body, _, digest = text.rstrip("\n").rpartition("\n")
+        if digest != hashlib.sha256(f"{sha256}\n{body}".encode()).hexdigest():
+            return {}
+        found: dict[str, Any] = json.loads(body)
+        return found
 
     def _keep(self, sha256: str, tree: SourceTree, asked: Collection[str]) -> None:
         blobs = self.folder / "blobs"
@@ -81,4 +86,6 @@ class PristineFiles:
             "executable": sorted(tree.executable),
             "files": {path: blob_id(tree.files[path]) if path in tree.files else None for path in sorted(asked)},
         }
-        write_atomic(self.folder / f"{sha256}.json", json.dumps(index))
+        body = json.dumps(index)
+        digest = hashlib.sha256(f"{sha256}\n{body}".encode()).hexdigest()
+        write_atomic(self.folder / f"{sha256}.json", f"{body}\n{digest}\n")

@@ -301,7 +301,17 @@ def bare(objects: Path | None = None, env: Mapping[str, str] | None = None) -> I
 
 def git_folder(place: Path) -> Path:
     """The git folder of a clone, a linked worktree or a bare repository. Raises BadInput when there is none."""
-    place = place.resolve()
+    try:
+        found = _git_folder(place.resolve())
+    except (ValueError, RuntimeError, OSError):
+        # A NUL where a path should stand, a loop of links, a folder that may not be read.
+        found = None
+    if found is None:
+        raise BadInput("no git repository", where=str(place), cure="name the folder of a clone")
+    return found
+
+
+def _git_folder(place: Path) -> Path | None:
     dot = place / ".git"
     if dot.is_file():
         text = dot.read_text(encoding="utf-8", errors="surrogateescape").strip()
@@ -309,7 +319,7 @@ def git_folder(place: Path) -> Path:
     for folder in (dot, place):
         if (folder / "HEAD").is_file() and (object_folder(folder)).is_dir():
             return folder
-    raise BadInput("no git repository", where=str(place), cure="name the folder of a clone")
+    return None
 
 
 def object_folder(git: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tarfile
 import zipfile
@@ -56,7 +57,11 @@ def read_wheel_members(wheel: Path, paths: Collection[str]) -> dict[str, bytes]:
                 continue
             if info.file_size > MAX_FILE:
                 raise BadInput(f"{path} is larger than {MAX_FILE // 1024 // 1024} MiB", where=wheel.name)
-            found[path] = archive.read(info)
+            try:
+                found[path] = archive.read(info)
+            except (zipfile.BadZipFile, zlib.error, OSError, NotImplementedError, RuntimeError) as problem:
+                cure = "remove the file: it is downloaded again"
+                raise BadInput(f"{path} cannot be read: {problem}", where=str(wheel), cure=cure) from problem
     return found
 
 
@@ -109,11 +114,27 @@ def _open_wheel(wheel: Path) -> zipfile.ZipFile:
 
 
 def folder_tree(folder: Path, paths: Collection[str]) -> SourceTree:
-    """The same for an unpacked source."""
-    files = {path: (folder / path).read_bytes() for path in paths if (folder / path).is_file()}
-    executable = frozenset(path for path in files if (folder / path).stat().st_mode & 0o100)
-    names = frozenset(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
-    return SourceTree(files, executable, names)
+    """The same for an unpacked source. Raises BadInput for a path that is, or lies behind, a symbolic link."""
+    files: dict[str, bytes] = {}
+    executable: set[str] = set()
+    for path in paths:
+        target = folder / path
+        if not target.is_file() or ".." in PurePosixPath(path).parts:
+            continue
+        if any((folder / part).is_symlink() for part in (path, *map(str, PurePosixPath(path).parents)) if part != "."):
+            raise BadInput(f"{path} is, or lies behind, a symbolic link; git would not patch it", where=str(target))
+        files[path] = target.read_bytes()
+        executable |= {path} if target.stat().st_mode & 0o100 else set()
+    return SourceTree(files, frozenset(executable), frozenset(_names_below(folder)))
+
+
+def _names_below(folder: Path) -> Iterator[str]:
+    """Every file below a folder, without .git; not by recursion, folders may be nested deeply."""
+    top = str(folder)
+    for here, folders, names in os.walk(top):
+        folders[:] = [name for name in folders if name != ".git"]
+        prefix = here[len(top) :].lstrip("/")
+        yield from (f"{prefix}/{name}" if prefix else name for name in names)
 
 
 def unpack_sdist(archive: Path, into: Path) -> None:

@@ -1,6 +1,7 @@
 """Which function or class a line belongs to, and the fingerprint of that symbol.
 
-Python: by its syntax tree. Languages with declarations at the left margin: from one of git's headings to the next.
+Python: by its syntax tree, and by indentation where a file cannot be parsed. Languages with declarations at the left
+margin: from one declaration to the next, and inside of a class by the indented declarations.
 """
 
 from __future__ import annotations
@@ -10,29 +11,39 @@ import hashlib
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from graft.patching.blocks import split
 
 #: git's own rule for the text behind @@ in files without a language driver, and its length.
 GIT_HEADING = re.compile(rb"^[A-Za-z_$]")
 HEADING_LENGTH = 80
-NAMED = re.compile(r"^\s*(?:async\s+def|def|class)\s+(\w+)")
+NAMED = re.compile(r"^\s*(?:async\s+def|def|class|cdef|cpdef)\s+(?:class\s+)?(?:[\w\[\]*, ]*\s)?(\w+)(?=\s*[(:\[])")
+PYTHON = (".py", ".pyi", ".pyx")
 #: Languages in which an unindented line is a declaration, so that git's heading names a symbol.
 DECLARED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".hxx", ".go", ".java", ".js", ".rs", ".ts")
 DECLARED_NAME = re.compile(r"\b(?:class|struct|union|enum|namespace)\s+(\w+)|(\w+)\s*\(")
+#: `public:` and goto labels stand at the margin, but declare nothing.
+LABEL = re.compile(rb"^\w+\s*:(?!:)")
+#: An indented declaration of a function: a name, brackets, and an opening brace at the end; no statement.
+METHOD = re.compile(rb"^[ \t]+(?:[\w:<>,&*~ \t]+[ \t&*])?([\w~]+)[ \t]*\([^;]*\{[ \t]*$")
+STATEMENTS = frozenset(b"if for while switch catch return else do try match loop using synchronized function".split())
 FINGERPRINT_LENGTH = 16
 #: Where a statement holds others: `def` and `class` stand nowhere else.
 BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 SKIPPED = frozenset({tokenize.COMMENT, tokenize.NL, tokenize.ENCODING, tokenize.ENDMARKER})
+UNREADABLE = (tokenize.TokenError, SyntaxError, ValueError)
+#: What a syntax tree may fail on: wrong syntax, bytes that are no text, nesting that is too deep.
+NO_TREE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 @dataclass(frozen=True)
 class Symbol:
     """A function or class: dotted name, and its lines (from 1, both included).
 
-    heading: the line that git would write behind @@ for it; empty in Python, whose names are unique enough.
+    name:    the second one of a name is `name#2`: a property and its setter, or two definitions under an `if`.
+    heading: the whole declaration, blanks made one; empty in Python, whose names are unique enough.
     """
 
     name: str
@@ -43,14 +54,14 @@ class Symbol:
 
 def has_symbols(path: str) -> bool:
     """Whether a hunk's heading says something about the code's structure."""
-    return path.endswith((".py", *DECLARED))
+    return path.endswith((*PYTHON, *DECLARED))
 
 
 def symbols_of(path: str, content: bytes) -> list[Symbol]:
-    """Every function and class of a file; none when its language is unknown or it cannot be parsed."""
-    if path.endswith(".py"):
-        return _python_symbols(content)
-    return _sections(split(content)) if path.endswith(DECLARED) else []
+    """Every function and class of a file; none when its language is unknown."""
+    if path.endswith(PYTHON):
+        return _numbered(_python_symbols(path, content))
+    return _numbered(_sections(split(content))) if path.endswith(DECLARED) else []
 
 
 def innermost(symbols: Iterable[Symbol], first: int, last: int) -> Symbol | None:
@@ -66,7 +77,7 @@ def fingerprint(content: bytes, symbol: Symbol) -> str:
     try:
         for kind, token in _tokens(text):
             digest.update(f"{kind}:{len(token)}:{token}\n".encode())
-    except (tokenize.TokenError, IndentationError, SyntaxError):
+    except UNREADABLE:
         digest.update(text)
     return digest.hexdigest()[:FINGERPRINT_LENGTH]
 
@@ -75,39 +86,24 @@ def words_of(content: bytes, symbol: Symbol) -> list[str]:
     """The tokens of a Python symbol, to see how alike two are."""
     try:
         return [token for _, token in _tokens(symbol_text(content, symbol)) if token]
-    except (tokenize.TokenError, IndentationError, SyntaxError):
+    except UNREADABLE:
         return []
 
 
 def symbol_text(content: bytes, symbol: Symbol) -> bytes:
-    """The symbol's lines, without the indentation of its first."""
-    lines = content.splitlines(keepends=True)[symbol.first - 1 : symbol.last]
+    """The symbol's lines, without the indentation of its first; a blank line stays one, it may stand in a string."""
+    lines = split(content)[symbol.first - 1 : symbol.last]
     indent = len(lines[0]) - len(lines[0].lstrip())
-    return b"".join(line[indent:] if line[:indent].isspace() or not indent else line for line in lines)
+    return b"".join(
+        line.lstrip(b" \t") if not line.strip() else line[indent:] if line[:indent].isspace() or not indent else line
+        for line in lines
+    )
 
 
 def _tokens(text: bytes) -> Iterable[tuple[int, str]]:
     for token in tokenize.tokenize(io.BytesIO(text).readline):
         if token.type not in SKIPPED:
             yield token.type, token.string if token.type not in (tokenize.INDENT, tokenize.NEWLINE) else ""
-
-
-def same_symbol(path: str, heading: str, lines: Sequence[bytes], at: int) -> bool:
-    """Whether a hunk found before line `at` (index from 0) has the heading that the patch says.
-
-    Without a heading, or in a file without symbols, there is nothing to compare: True.
-    """
-    if not heading or not has_symbols(path):
-        return True
-    here = git_heading(lines, at)
-    if here == heading:
-        return True
-    if not path.endswith(".py"):
-        return False
-    wanted = NAMED.match(heading)
-    if wanted is None:
-        return NAMED.match(here) is None
-    return wanted[1] in _names_above(lines, at)
 
 
 def git_heading(lines: Sequence[bytes], at: int) -> str:
@@ -123,46 +119,50 @@ def heading_text(line: bytes) -> str:
     return line[:HEADING_LENGTH].rstrip().decode("utf-8", "replace")
 
 
-def defines(path: str, content: bytes, heading: str) -> bool | None:
-    """Whether a Python file still has the function or class of a heading; None when that cannot be said."""
-    wanted = NAMED.match(heading)
-    if not path.endswith(".py") or wanted is None:
-        return None
-    return wanted[1] in names(content)
+def named(heading: str) -> str | None:
+    """The name that a heading of a Python file defines; None when it defines none."""
+    match = NAMED.match(heading)
+    return match[1] if match else None
 
 
-def names(content: bytes) -> set[str]:
-    """Names of all functions and classes; of a file that cannot be parsed, what looks like one."""
-    found = {symbol.name.rpartition(".")[2] for symbol in _python_symbols(content)}
-    if found:
-        return found
-    lines = content.decode("utf-8", "replace").splitlines()
-    return {match[1] for line in lines if (match := NAMED.match(line))}
-
-
-def _names_above(lines: Sequence[bytes], at: int) -> set[str]:
-    """Names of the classes and functions around index `at`: the chain of shrinking indentation above it."""
-    found: set[str] = set()
-    depth: int | None = None
-    for line in reversed(lines[:at]):
-        text = line.decode("utf-8", "replace")
-        match = NAMED.match(text)
-        if match is None:
-            continue
-        indent = len(text) - len(text.lstrip())
-        if depth is None or indent < depth:
-            found.add(match[1])
-            depth = indent
+def _numbered(symbols: Iterable[Symbol]) -> list[Symbol]:
+    seen: dict[str, int] = {}
+    found = []
+    for symbol in sorted(symbols, key=lambda s: (s.first, -s.last)):
+        count = seen[symbol.name] = seen.get(symbol.name, 0) + 1
+        found.append(symbol if count == 1 else replace(symbol, name=f"{symbol.name}#{count}"))
     return found
 
 
-def _sections(lines: Sequence[bytes]) -> list[Symbol]:
-    heads = [index for index, line in enumerate(lines) if GIT_HEADING.match(line)]
-    ends = [*heads[1:], len(lines)] if heads else []
-    texts = [heading_text(lines[head]) for head in heads]
-    return [
-        Symbol(_declared_name(text), head + 1, end, text) for text, head, end in zip(texts, heads, ends, strict=True)
-    ]
+def _sections(lines: Sequence[bytes]) -> Iterator[Symbol]:
+    heads = [i for i, line in enumerate(lines) if GIT_HEADING.match(line) and not LABEL.match(line)]
+    for head, end in zip(heads, [*heads[1:], len(lines)], strict=False):
+        name = _declared_name(heading_text(lines[head]))
+        yield Symbol(name, head + 1, end, _declaration(lines, head))
+        yield from _methods(lines, head, end, name)
+
+
+def _methods(lines: Sequence[bytes], head: int, end: int, outer: str) -> Iterator[Symbol]:
+    """Functions that are declared inside of a section, each up to the brace at its own indentation."""
+    index = head + 1
+    while index < end:
+        match = METHOD.match(lines[index].rstrip(b"\r\n"))
+        if match is None or match[1] in STATEMENTS:
+            index += 1
+            continue
+        indent = lines[index][: len(lines[index]) - len(lines[index].lstrip())]
+        closing = re.compile(b"^" + re.escape(indent) + rb"\}")
+        last = next((i for i in range(index + 1, end) if closing.match(lines[i])), index)
+        name = f"{outer}.{match[1].decode('utf-8', 'replace')}"
+        yield Symbol(name, index + 1, last + 1, _declaration(lines, index))
+        index = last + 1
+
+
+def _declaration(lines: Sequence[bytes], head: int) -> str:
+    """The text of a declaration up to its brace or semicolon, at most five lines of it."""
+    text = b" ".join(lines[head : head + 5])
+    end = min([i for i in (text.find(b"{"), text.find(b";")) if i >= 0] or [len(lines[head])])
+    return " ".join(text[:end].decode("utf-8", "replace").split())
 
 
 def _declared_name(heading: str) -> str:
@@ -170,22 +170,53 @@ def _declared_name(heading: str) -> str:
     return found[0] if found else heading.rstrip(" {;")
 
 
-def _python_symbols(content: bytes) -> list[Symbol]:
+def _python_symbols(path: str, content: bytes) -> Iterable[Symbol]:
+    # The parser ends lines at \r too, we and git do not: then its numbers are not ours.
+    if path.endswith(".pyx") or b"\r" in content.replace(b"\r\n", b""):
+        return _indented_symbols(content)
     try:
         tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    found: list[Symbol] = []
+    except NO_TREE:
+        return _indented_symbols(content)
+    return _tree_symbols(tree)
 
-    def walk(node: ast.AST, prefix: str) -> None:
+
+def _tree_symbols(tree: ast.Module) -> list[Symbol]:
+    found: list[Symbol] = []
+    # Not by recursion: a chain of elif is nested as deep as it is long.
+    open_nodes: list[tuple[ast.AST, str]] = [(tree, "")]
+    while open_nodes:
+        node, prefix = open_nodes.pop()
         for child in (child for block in BLOCKS for child in getattr(node, block, ())):
+            inner = prefix
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
                 first = min([child.lineno, *(d.lineno for d in child.decorator_list)])
-                name = f"{prefix}{child.name}"
-                found.append(Symbol(name, first, child.end_lineno or child.lineno))
-                walk(child, f"{name}.")
-            else:
-                walk(child, prefix)
+                found.append(Symbol(f"{prefix}{child.name}", first, child.end_lineno or child.lineno))
+                inner = f"{prefix}{child.name}."
+            open_nodes.append((child, inner))
+    return found
 
-    walk(tree, "")
+
+def _indented_symbols(content: bytes) -> list[Symbol]:
+    """By indentation alone, for what this Python cannot parse."""
+    found: list[Symbol] = []
+    around: list[tuple[int, str, int]] = []
+    last = 0
+
+    def close(indent: int) -> None:
+        while around and around[-1][0] >= indent:
+            _, name, first = around.pop()
+            found.append(Symbol(name, first, last))
+
+    for number, line in enumerate(split(content), 1):
+        text = line.decode("utf-8", "replace")
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        indent = len(text.expandtabs()) - len(text.expandtabs().lstrip())
+        close(indent)
+        if (name := named(text)) is not None:
+            prefix = f"{around[-1][1]}." if around else ""
+            around.append((indent, f"{prefix}{name}", number))
+        last = number
+    close(0)
     return found

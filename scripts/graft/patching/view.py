@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from graft.patching import symbols
 from graft.patching.blocks import find, split
 from graft.patching.code import code_of
+from graft.patching.context import Context, context_at
 from graft.patching.model import Hunk
 from graft.patching.symbols import Symbol
 
@@ -19,6 +20,7 @@ class View:
 
     path: str
     content: bytes
+    _prints: dict[Symbol, str] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def lines(self) -> list[bytes]:
@@ -33,6 +35,11 @@ class View:
         """Each line without comments; empty where nothing is left."""
         return code_of(self.path, self.lines).lines
 
+    @cached_property
+    def headings(self) -> list[int]:
+        """Indices of the lines that git would take for a heading."""
+        return [i for i, line in enumerate(self.lines) if symbols.GIT_HEADING.match(line)]
+
     def places(self, hunk: Hunk) -> list[int]:
         """Every index (from 0) at which the hunk's pre-image stands."""
         return find(self.content, hunk.before) if hunk.before else ([0] if not self.content else [])
@@ -44,13 +51,19 @@ class View:
         return symbols.innermost(self.symbols, max(min(first, last), 1), max(first, last))
 
     def named(self, wanted: Symbol) -> Symbol | None:
-        """The symbol that goes by the same name here; None when there is none, or more than one."""
-        same = [s for s in self.symbols if (s.heading or s.name) == (wanted.heading or wanted.name)]
+        """The symbol that goes by the same name and declaration here; None when there is none, or more than one."""
+        same = [s for s in self.symbols if (s.name, s.heading) == (wanted.name, wanted.heading)]
+        if not same and wanted.heading:
+            same = [s for s in self.symbols if s.heading == wanted.heading]
         return same[0] if len(same) == 1 else None
 
     def fingerprint(self, symbol: Symbol | None) -> str | None:
         """Of a Python symbol; None for others."""
-        return symbols.fingerprint(self.content, symbol) if symbol is not None and not symbol.heading else None
+        if symbol is None or symbol.heading:
+            return None
+        if symbol not in self._prints:
+            self._prints[symbol] = symbols.fingerprint(self.content, symbol)
+        return self._prints[symbol]
 
     def text(self, symbol: Symbol | None) -> Sequence[bytes]:
         """The lines of a symbol; of the whole file for None."""
@@ -60,6 +73,10 @@ class View:
         """The code lines of a symbol (None: of the file) without the empty ones."""
         lines = self.code if symbol is None else self.code[symbol.first - 1 : symbol.last]
         return tuple(line for line in lines if line)
+
+    def context(self, index: int) -> Context:
+        """What the line at `index` (from 0) depends on: the blocks and preprocessor conditions around it."""
+        return context_at(self.path, self.lines, self.code, index)
 
 
 def replaced(lines: Sequence[bytes], hunks: Sequence[Hunk], places: Sequence[int]) -> bytes:
