@@ -35,59 +35,72 @@ class Context:
     inside: bool = False
 
 
-def context_at(path: str, lines: Sequence[bytes], code: Sequence[bytes], index: int) -> Context:
-    """The context of the line at `index` (from 0). `code`: the lines without comments.
+class Contexts:
+    """The contexts of a file's lines. `code`: the lines without comments. One pass over the file serves all hunks."""
 
-    A line without code has the context of the next one with some.
-    """
-    while index < len(code) and not code[index]:
-        index += 1
-    if index >= len(code):
-        return Context()
-    c_family = path.endswith(C_FAMILY)
-    headers, behind = _headers(lines, code, index, c_family)
-    return Context(headers, _conditions(code, index) if c_family else (), behind, code[index].startswith(INSIDE))
+    def __init__(self, path: str, lines: Sequence[bytes], code: Sequence[bytes]) -> None:
+        self._code = code
+        self._c_family = path.endswith(C_FAMILY)
+        self._parents, self._behind = self._nesting(lines)
+        self._conditions = self._conditions_of() if self._c_family else None
 
+    def at(self, index: int) -> Context:
+        """The context of the line at `index` (from 0); without code it is that of the next line with some."""
+        while index < len(self._code) and not self._code[index]:
+            index += 1
+        if index >= len(self._code):
+            return Context()
+        conditions = self._conditions[index] if self._conditions is not None else ()
+        inside = self._code[index].startswith(INSIDE)
+        return Context(self._headers(index), conditions, self._behind[index], inside)
 
-def _headers(
-    lines: Sequence[bytes], code: Sequence[bytes], index: int, c_family: bool
-) -> tuple[tuple[bytes, ...], bool]:
-    start = depth = _indent(lines[index])
-    found: list[bytes] = []
-    behind = False
-    for at in range(index - 1, -1, -1):
-        line = code[at]
-        if not line or line.startswith(INSIDE) or (c_family and DIRECTIVE.match(line)):
-            continue
-        indent = _indent(lines[at])
-        if indent < depth:
-            depth = indent
-            text = line.strip()
-            if not DECLARES.match(text) and not (c_family and not indent):
+    def _headers(self, index: int) -> tuple[bytes, ...]:
+        found: list[bytes] = []
+        at = self._parents[index]
+        while at >= 0:
+            text = self._code[at].strip()
+            if not DECLARES.match(text) and not (self._c_family and self._parents[at] < 0):
                 found.append(text)
-            if not indent:
-                break
-        elif depth == start and indent == depth and ENDS.match(line):
-            behind = True
-    return tuple(found), behind
+            at = self._parents[at]
+        return tuple(found)
+
+    def _nesting(self, lines: Sequence[bytes]) -> tuple[list[int], list[bool]]:
+        """For each line the nearest one above with less indentation (-1: none), and whether it is behind a return."""
+        parents, behind = [-1] * len(self._code), [False] * len(self._code)
+        # (indentation, index of the block's last line, whether its block was left, index of its parent)
+        around: list[tuple[int, int, bool, int]] = []
+        for index, line in enumerate(self._code):
+            if not line or line.startswith(INSIDE) or (self._c_family and DIRECTIVE.match(line)):
+                parents[index] = around[-1][1] if around and line else -1
+                continue
+            indent = _indent(lines[index])
+            while around and around[-1][0] > indent:
+                around.pop()
+            left = False
+            if around and around[-1][0] == indent:
+                _, _, left, parent = around.pop()
+            else:
+                parent = around[-1][1] if around else -1
+            parents[index], behind[index] = parent, left
+            around.append((indent, index, left or ENDS.match(line) is not None, parent))
+        return parents, behind
+
+    def _conditions_of(self) -> list[tuple[bytes, ...]]:
+        found: list[tuple[bytes, ...]] = []
+        open_ones: list[bytes] = []
+        for line in self._code:
+            found.append(tuple(open_ones) if not found or list(found[-1]) != open_ones else found[-1])
+            directive = DIRECTIVE.match(line)
+            word = directive[1] if directive else b""
+            if word.startswith(b"if"):
+                open_ones.append(line.strip())
+            elif word == b"endif" and open_ones:
+                open_ones.pop()
+            elif word in (b"else", b"elif") and open_ones:
+                open_ones[-1] += b" " + line.strip()
+        return found
 
 
 def _indent(line: bytes) -> int:
     text = line.expandtabs(TAB)
     return len(text) - len(text.lstrip())
-
-
-def _conditions(code: Sequence[bytes], index: int) -> tuple[bytes, ...]:
-    open_ones: list[bytes] = []
-    for line in code[:index]:
-        directive = DIRECTIVE.match(line)
-        if directive is None:
-            continue
-        word = directive[1]
-        if word.startswith(b"if"):
-            open_ones.append(line.strip())
-        elif word == b"endif" and open_ones:
-            open_ones.pop()
-        elif word in (b"else", b"elif") and open_ones:
-            open_ones[-1] += b" " + line.strip()
-    return tuple(open_ones)

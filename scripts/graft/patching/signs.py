@@ -62,8 +62,8 @@ def stands_already(view: View, diff: FileDiff, number: int, hunk: Hunk, past: Pa
     for scope in past.scopes(view, diff, number, hunk):
         case = _Case(view, diff, number, hunk, past, scope)
         for run in case.added:
-            if says_something(run) and (places := _places(case.code, run)):
-                return case.line_of(places[0]) + 1
+            if says_something(run) and (places := case.part.places(run)):
+                return case.part.index(places[0]) + 1
     return None
 
 
@@ -74,7 +74,7 @@ class _Case:
         self.view, self.hunk, self.number, self.scope = view, hunk, number, scope
         self.known = past.files.get(diff.path)
         self.gone = past.gone.get(diff.path, ())
-        self.code = view.says(scope)
+        self.part = view.part(scope)
         if self.known is not None:
             self.after, self.before = self.known.made(number, hunk), self.known.code(number, hunk)
             self.certain = True
@@ -110,14 +110,14 @@ class _Case:
         if wanted == pristine:
             return self._as_comment()
         added = [run for run in self.added if says_something(run)]
-        places = _places(self.code, wanted)
+        places = self.part.places(wanted)
         if len(places) != 1 or not added or not self._is_so(added) or self._still_needed():
             return None
         first = len(_said(self.after[: self.hunk.leading]))
-        if not self._same_context(self.line_of(places[0] + first), self.hunk.leading):
+        if not self._same_context(self.part.index(places[0] + first), self.hunk.leading):
             return None
         return Merged(
-            self.line_of(places[0]) + 1, "its result stands there, comments apart, and what it removes does not"
+            self.part.index(places[0]) + 1, "its result stands there, comments apart, and what it removes does not"
         )
 
     def _as_comment(self) -> Merged | None:
@@ -137,7 +137,7 @@ class _Case:
         added = [run for run in self.added if says_something(run)]
         if self.known is None or not added or not self._is_so(added) or self._still_needed():
             return None
-        if not all(self._same_context(self.line_of(_places(self.code, run)[0]), self.added_at[run]) for run in added):
+        if not all(self._same_context(self.part.index(self.part.places(run)[0]), self.added_at[run]) for run in added):
             return None
         return Merged(None, "a three-way merge changes nothing, and what it adds and removes is so in its place")
 
@@ -157,20 +157,20 @@ class _Case:
         there = [
             places[0]
             for run in added
-            if len(places := _places(self.code, run)) == 1
-            and self._same_context(self.line_of(places[0]), self.added_at[run])
+            if len(places := self.part.places(run)) == 1
+            and self._same_context(self.part.index(places[0]), self.added_at[run])
         ]
         if not there or len(there) * 2 < len(added):
             return None
         signs = "what the record names and what it removes is gone, and a part of what it adds stands in its place"
-        return Merged(self.line_of(there[0]) + 1, signs)
+        return Merged(self.part.index(there[0]) + 1, signs)
 
     def _is_so(self, added: Sequence[Lines]) -> bool:
         """Each run of added code stands once; no removed code stands, however it is laid out."""
-        flat = squeezed(b"\n".join(self.code))
+        flat = self.part.flat
         new = [squeezed(b"\n".join(run)) for run in self.added]
         gone = [squeezed(b"\n".join(run)) for run in self.removed if says_something(run)]
-        return all(len(_places(self.code, run)) == 1 for run in added) and not any(
+        return all(len(self.part.places(run)) == 1 for run in added) and not any(
             # What it adds may hold the text of what it removes.
             flat.count(text) > sum(run.count(text) for run in new)
             for text in gone
@@ -179,7 +179,7 @@ class _Case:
     def _still_needed(self) -> bool:
         """The code of the pre-image stands: the place that the patch is for is as it was."""
         pristine = _said(self.before)
-        return bool(pristine) and pristine != _said(self.after) and bool(_places(self.code, pristine))
+        return bool(pristine) and pristine != _said(self.after) and bool(self.part.places(pristine))
 
     def _same_context(self, index: int, line: int) -> bool:
         """Whether the line at `index` of the file is in the block, and under the conditions, of the hunk's `line`."""
@@ -199,12 +199,6 @@ class _Case:
             and all(header in shown for header in here.headers)
             and all(condition in shown | guard for condition in here.conditions)
         )
-
-    def line_of(self, place: int) -> int:
-        """The index (from 0) in the file of the place-th line of code of the symbol."""
-        first, last = (0, len(self.view.code)) if self.scope is None else (self.scope.first - 1, self.scope.last)
-        found = [i for i in range(first, last) if self.view.code[i]]
-        return found[place] if place < len(found) else max(last - 1, 0)
 
 
 def _meaning(view: View, symbol: Symbol | None) -> object:

@@ -130,11 +130,16 @@ def folder_tree(folder: Path, paths: Collection[str]) -> SourceTree:
 
 def _names_below(folder: Path) -> Iterator[str]:
     """Every file below a folder, without .git; not by recursion, folders may be nested deeply."""
-    top = str(folder)
-    for here, folders, names in os.walk(top):
-        folders[:] = [name for name in folders if name != ".git"]
-        prefix = here[len(top) :].lstrip("/")
-        yield from (f"{prefix}/{name}" if prefix else name for name in names)
+    waiting = [""]
+    while waiting:
+        prefix = waiting.pop()
+        with os.scandir(folder / prefix) as entries:
+            for entry in entries:
+                name = f"{prefix}{entry.name}"
+                if not entry.is_dir(follow_symlinks=False):
+                    yield name
+                elif entry.name != ".git":
+                    waiting.append(f"{name}/")
 
 
 def unpack_sdist(archive: Path, into: Path) -> None:

@@ -9,9 +9,44 @@ from functools import cached_property
 from graft.patching import symbols
 from graft.patching.blocks import find, split
 from graft.patching.code import code_of
-from graft.patching.context import Context, context_at
+from graft.patching.context import Context, Contexts
 from graft.patching.model import Hunk
+from graft.patching.squeeze import squeezed
 from graft.patching.symbols import Symbol
+
+
+class Part:
+    """Lines of code with the index (from 0) of each in its file; blocks are found without reading all of them."""
+
+    def __init__(self, numbered: Sequence[tuple[int, bytes]], end: int) -> None:
+        self.lines = tuple(line for _, line in numbered)
+        self._indices = [index for index, _ in numbered]
+        self._end = end
+
+    @cached_property
+    def _where(self) -> dict[bytes, list[int]]:
+        found: dict[bytes, list[int]] = {}
+        for place, line in enumerate(self.lines):
+            found.setdefault(line, []).append(place)
+        return found
+
+    @cached_property
+    def flat(self) -> bytes:
+        """The text without its layout."""
+        return squeezed(b"\n".join(self.lines))
+
+    def places(self, block: Sequence[bytes]) -> list[int]:
+        """Every place (from 0, in lines of code) at which the block stands."""
+        if not block:
+            return []
+        # Looked for by the line that stands at the fewest places.
+        at, places = min(((i, self._where.get(line, [])) for i, line in enumerate(block)), key=lambda p: len(p[1]))
+        wanted = tuple(block)
+        return [p - at for p in places if p >= at and self.lines[p - at : p - at + len(wanted)] == wanted]
+
+    def index(self, place: int) -> int:
+        """The index in the file of the place-th line of code."""
+        return self._indices[place] if place < len(self._indices) else max(self._end - 1, 0)
 
 
 @dataclass(frozen=True)
@@ -21,6 +56,7 @@ class View:
     path: str
     content: bytes
     _prints: dict[Symbol, str] = field(default_factory=dict, repr=False, compare=False)
+    _parts: dict[Symbol | None, Part] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def lines(self) -> list[bytes]:
@@ -71,12 +107,22 @@ class View:
 
     def says(self, symbol: Symbol | None) -> tuple[bytes, ...]:
         """The code lines of a symbol (None: of the file) without the empty ones."""
-        lines = self.code if symbol is None else self.code[symbol.first - 1 : symbol.last]
-        return tuple(line for line in lines if line)
+        return self.part(symbol).lines
+
+    def part(self, symbol: Symbol | None) -> Part:
+        """The code of a symbol (None: of the file), read once for all hunks in it."""
+        if symbol not in self._parts:
+            first, last = (0, len(self.code)) if symbol is None else (symbol.first - 1, symbol.last)
+            self._parts[symbol] = Part([(i, self.code[i]) for i in range(first, last) if self.code[i]], last)
+        return self._parts[symbol]
 
     def context(self, index: int) -> Context:
         """What the line at `index` (from 0) depends on: the blocks and preprocessor conditions around it."""
-        return context_at(self.path, self.lines, self.code, index)
+        return self._contexts.at(index)
+
+    @cached_property
+    def _contexts(self) -> Contexts:
+        return Contexts(self.path, self.lines, self.code)
 
 
 def replaced(lines: Sequence[bytes], hunks: Sequence[Hunk], places: Sequence[int]) -> bytes:
