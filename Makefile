@@ -79,4 +79,6 @@ $(STAMP): requirements.txt
 	@$(PYTHON) -m venv $(VENV) \
 	  || { echo "cannot make a venv: on Debian, apt-get install python3-venv" >&2; exit 2; }
 	@$(VENV)/bin/python -m pip -qq --disable-pip-version-check install --require-hashes --requirement requirements.txt >&2
+	@printf '#!/bin/sh\nPYTHONPATH="%s/scripts" exec "%s/$(VENV)/bin/python" -m graft "$$@"\n' "$$PWD" "$$PWD" > $(VENV)/bin/graft
+	@chmod 755 $(VENV)/bin/graft
 	@touch $@

@@ -369,6 +369,24 @@ def test_make_help_lists_what_the_readme_names() -> None:
     assert verbs - listed.keys() == set(), "each verb has a target"
 
 
+def test_make_installs_the_program_that_the_readme_names(tmp_path: Path) -> None:
+    """Also in a folder whose name has a space, and from another one."""
+    makefile = (SOURCE / "Makefile").read_text(encoding="utf-8")
+    line = next(line for line in makefile.splitlines() if "printf" in line and "bin/graft" in line)
+    home = tmp_path / "a folder"
+    (home / ".venv" / "bin").mkdir(parents=True)
+    python = home / ".venv" / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    (home / "scripts").symlink_to(SOURCE / "scripts")
+    command = line.strip().removeprefix("@").replace("$(VENV)", ".venv").replace("$$", "$")
+    subprocess.run(["sh", "-c", command], cwd=home, check=True)
+    program = home / ".venv" / "bin" / "graft"
+    done = subprocess.run(["sh", program, "plan", "--help"], cwd="/", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:6]) == (0, "usage:"), done.stderr
+    assert ".venv/bin/graft" in (SOURCE / "README.md").read_text(encoding="utf-8")
+
+
 def test_the_readme_lists_the_exit_codes() -> None:
     readme = (SOURCE / "README.md").read_text(encoding="utf-8")
     table = readme.partition("## Exit codes")[2].partition("\n## ")[0]
