@@ -149,6 +149,23 @@ def build_target(
     return command.iidfile.read_text(encoding="utf-8").strip()
 
 
+def stage_seconds(log: Path) -> dict[str, float]:
+    """Stage -> seconds of its steps that ran, from the log of a build; what came from the cache took none."""
+    stages: dict[str, str] = {}
+    taken: dict[str, float] = {}
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        match = STEP.match(line)
+        if match is None:
+            continue
+        number, rest = match[1], match[2]
+        if name := re.match(r"\[([a-z0-9-]+) +\d+/\d+\]", rest):
+            stages[number] = name[1]
+        elif (done := re.match(r"DONE (\d+\.\d+)s", rest)) and number in stages:
+            stage = stages.pop(number)
+            taken[stage] = taken.get(stage, 0.0) + float(done[1])
+    return taken
+
+
 def by_hand(plan: Plan, rendered: Rendered, folder: Path) -> str:
     """The command that builds the rendered file without Graft."""
     return proc.quoted(_command(plan, rendered, folder, Path("docker"), "runtime", {}).argv)

@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "graft",
         "errors",
         "paths hashes",
-        "yamlio proc net console store",
+        "yamlio proc net console store durations",
         "arch apt index yamledit",
         "project patchset",
         "recipe",

@@ -5,13 +5,24 @@ What only a real build needs is imported when it is needed: an image with nothin
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from graft.commands.session import Session, component_file, make_plan, patchsets, ready_engine, remember, wanted
+from graft.commands.estimate import FETCH_STEP, build_durations, durations, gate_step
+from graft.commands.session import (
+    Session,
+    component_file,
+    last,
+    make_plan,
+    patchsets,
+    ready_engine,
+    remember,
+    wanted,
+)
 from graft.errors import GateFailed
 from graft.plan import Plan, installed_path
 from graft.store import CHECKED_MTIME
@@ -22,6 +33,10 @@ if TYPE_CHECKING:
     from graft.build import Inputs
     from graft.engine import Engine
     from graft.gate import Receipt
+
+
+#: A download of less says little about the next one, in bytes.
+FETCH_SAMPLE = 50_000_000
 
 
 def image(session: Session, *, rerun_gate: bool = False, no_cache: bool = False) -> None:
@@ -36,7 +51,9 @@ def image(session: Session, *, rerun_gate: bool = False, no_cache: bool = False)
         else:
             with one_build(session):
                 candidate, tests = build(session, planned, engine, no_cache=no_cache)
+                started = time.monotonic()
                 gate(session, planned, engine, client, candidate, tests, rerun=rerun_gate)
+                durations(session).note({gate_step(planned): time.monotonic() - started})
         tag(client, candidate, planned)
     remember(session, planned)
     session.console.result(planned.tag, _facts(planned, candidate))
@@ -57,12 +74,15 @@ def smoke(session: Session) -> None:
 
 def build(session: Session, planned: Plan, engine: Engine, *, no_cache: bool = False) -> tuple[str, str]:
     """Fetch and build; returns the ids of the candidate and of its smoke image. Nothing is tagged."""
-    from graft.build import build_target, prepare_contexts
+    from graft.build import build_target, prepare_contexts, stage_seconds
     from graft.fetch import fetch
     from graft.render import render
 
     rendered = render(session.paths, planned)
-    fetch(session.store, wanted(session, planned), session.console, offline=session.offline)
+    started = time.monotonic()
+    fetched = fetch(session.store, wanted(session, planned), session.console, offline=session.offline)
+    if fetched > FETCH_SAMPLE:
+        durations(session).note({FETCH_STEP: (time.monotonic() - started) * 1e9 / fetched})
     inputs = _inputs(session, planned)
     with session.console.step("lay out the build contexts"):
         folder = prepare_contexts(session.paths, planned, rendered, session.store, inputs)
@@ -70,6 +90,7 @@ def build(session: Session, planned: Plan, engine: Engine, *, no_cache: bool = F
     for target in ("runtime", "smoke"):
         log = session.paths.logs / f"{planned.recipe.recipe}-{planned.arch.name}-{target}.log"
         log.unlink(missing_ok=True)
+        started = time.monotonic()
         with session.console.step(f"build {target}"):
             made = build_target(
                 folder,
@@ -84,6 +105,10 @@ def build(session: Session, planned: Plan, engine: Engine, *, no_cache: bool = F
                 no_cache=no_cache and target == "runtime",
             )
         ids.append(made)
+        if target == "runtime":
+            durations(session).note(
+                build_durations(planned, last(session), stage_seconds(log), time.monotonic() - started)
+            )
     return ids[0], ids[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from graft.commands.estimate import estimate
 from graft.commands.session import Session, last, load_for, make_plan, plan_for, wanted
 from graft.console import size
 from graft.plan import Plan, first_difference
@@ -18,7 +19,10 @@ def show_plan(session: Session, *, why: bool = False) -> None:
     lacking = missing(session.store, wanted(session, planned))
     console.table(planned.tag, ("layer", "what", "input", "key"), _rows(planned))
     console.say(f"to fetch: {len(lacking)} files, {size(sum(item.pin.size for item in lacking))}")
-    reason = _why(last(session), planned)
+    before = last(session)
+    reason = _why(before, planned)
+    seconds, rough = estimate(session, planned, before, sum(item.pin.size for item in lacking))
+    console.say(f"duration: {rough}")
     if why:
         console.say(reason)
     console.result(
@@ -28,6 +32,8 @@ def show_plan(session: Session, *, why: bool = False) -> None:
             "key": planned.image.key,
             "inputs": dict(planned.image.inputs),
             "why": reason,
+            "seconds": round(seconds),
+            "duration": rough,
             "fetch": [{"file": item.file_name, "size": item.pin.size} for item in lacking],
             "components": {b.name: {"key": b.keyed.key, "inputs": dict(b.keyed.inputs)} for b in planned.builds},
             "overlays": {o.name: {"key": o.keyed.key, "inputs": dict(o.keyed.inputs)} for o in planned.overlays},
