@@ -173,8 +173,10 @@ class Plan:
 
     @property
     def waivers(self) -> list[dict[str, Any]]:
-        """The recipe's waivers that hold for this architecture."""
-        return [w.model_dump(mode="json") for w in self.recipe.waivers if w.arch in (None, self.arch.name)]
+        """The recipe's waivers that hold for the gate on this architecture."""
+        return [
+            w.model_dump(mode="json") for w in self.recipe.waivers if w.of_gate and w.arch in (None, self.arch.name)
+        ]
 
     def labels(self) -> dict[str, str]:
         """OCI labels of the image."""
@@ -312,7 +314,7 @@ def plan(
         "smoke": digest_of(dict(sources.smoke)),
         "patch tests": digest_of(dict(sources.patch_tests)),
         "list": digest_of(list(recipe.smoke)),
-        "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers]),
+        "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers if w.of_gate]),
     }
     made = Plan(
         project,

@@ -6,8 +6,10 @@ nobody uses, is an error here and not a pull of that name from a registry.
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateSyntaxError
 
@@ -31,18 +33,8 @@ def render(paths: Paths, plan: Plan) -> Rendered:
     Raises BadInput for a template that is wrong, naming its file and line, and for names that do not fit.
     """
     names = _Names(contexts_of(plan))
-    environment = Environment(
-        loader=FileSystemLoader(paths.images),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.globals.update(
-        context=names.context, stage=names.stage, use=names.use, script_file=names.script, plan=plan
-    )
-    environment.filters["quoted"] = quoted
+    environment, current = _environment(paths.images)
+    current.names, environment.globals["plan"] = names, plan
     try:
         text = environment.get_template("Dockerfile.j2").render()
     except TemplateSyntaxError as problem:
@@ -52,6 +44,33 @@ def render(paths: Paths, plan: Plan) -> Rendered:
         raise BadInput(f"template error: {problem}", where="images/") from problem
     names.check(paths)
     return Rendered(text.rstrip("\n") + "\n", tuple(sorted(names.used)), tuple(sorted(names.scripts)))
+
+
+class _Current:
+    """The names of the rendering that goes on: templates are compiled once, and keep the functions they saw."""
+
+    names: _Names
+
+
+@functools.lru_cache(maxsize=4)
+def _environment(images: Path) -> tuple[Environment, _Current]:
+    current = _Current()
+    environment = Environment(
+        loader=FileSystemLoader(images),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.globals.update(
+        context=lambda name: current.names.context(name),
+        stage=lambda name: current.names.stage(name),
+        use=lambda name: current.names.use(name),
+        script_file=lambda name: current.names.script(name),
+    )
+    environment.filters["quoted"] = quoted
+    return environment, current
 
 
 def contexts_of(plan: Plan) -> tuple[str, ...]:

@@ -103,10 +103,10 @@ def findings_error(findings: list[tuple[str, str]]) -> BadInput:
     """One BadInput for several (where, what) findings."""
     ordered = list(dict.fromkeys(findings))
     where, what = ordered[0]
-    if len(ordered) == 1:
-        return BadInput(what, where=where)
     rest = "\n".join(f"  {w}: {t}" for w, t in ordered[1:])
-    return BadInput(f"{what}\nand {len(ordered) - 1} more:\n{rest}", where=where)
+    problem = BadInput(f"{what}\nand {len(ordered) - 1} more:\n{rest}" if rest else what, where=where)
+    problem.findings = tuple(ordered)
+    return problem
 
 
 def dump(data: Mapping[str, Any], header: str = "") -> str:
@@ -119,8 +119,8 @@ def dump(data: Mapping[str, Any], header: str = "") -> str:
 
 
 def _compose(text: str, path: Path) -> yaml.Node | None:
-    # Events before nodes: an alias must be refused before anything expands it.
-    for event in yaml.parse(text, Loader=Loader):
+    # Events before nodes: an alias must be refused before anything expands it. Without these signs there is none.
+    for event in yaml.parse(text, Loader=Loader) if "&" in text or "*" in text else ():
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             line = event.start_mark.line + 1 if event.start_mark else 1
             raise BadInput("anchors and aliases are not allowed", where=f"{path}:{line}", cure="write the value out")

@@ -1,14 +1,11 @@
-"""The verbs that only look: plan, render, lint. No network, no engine."""
+"""The verbs that only look: plan and render. No network, no engine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from graft.commands.estimate import estimate
-from graft.commands.session import Session, last, load_for, make_plan, plan_for, wanted
+from graft.commands.session import Session, last, make_plan, wanted
 from graft.console import size
 from graft.plan import Plan, first_difference
-from graft.recipe import load_recipe, recipe_names
 from graft.store import missing
 
 
@@ -53,20 +50,6 @@ def show_render(session: Session) -> None:
     session.console.say(by_hand(planned, rendered, folder))
     data = {"dockerfile": rendered.text, "contexts": list(rendered.contexts)}
     session.console.result(rendered.text.rstrip("\n"), data)
-
-
-def lint(session: Session, recipes: Sequence[str]) -> None:
-    """Load, plan and render every recipe for every architecture it lists."""
-    from graft.render import render
-
-    checked = []
-    for name in recipes or recipe_names(session.paths):
-        loaded = load_for(session, load_recipe(session.paths, session.project, name))
-        for arch in loaded.recipe.arches:
-            planned = plan_for(session, loaded, arch)
-            render(session.paths, planned)
-            checked.append(planned.tag)
-    session.console.result(f"{len(checked)} images plan and render", {"images": checked})
 
 
 def _rows(planned: Plan) -> list[list[str]]:

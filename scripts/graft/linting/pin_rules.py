@@ -1,0 +1,190 @@
+"""Rules about what a pin must say, so that the same bytes come next year; and about the index that serves them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+
+from packaging.tags import Tag
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from graft.linting.facts import RecipeFacts, listed, mapped, mappings, written
+from graft.linting.model import Hit, Level, recipe_rule
+from graft.project import Base
+from graft.wheel_tags import target_tags
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+SHA256 = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+#: What every image sets, whatever its base does.
+GRAFTS_OWN = (
+    "PATH",
+    "CUDA_HOME",
+    "LANG",
+    "VIRTUAL_ENV",
+    "NVIDIA_VISIBLE_DEVICES",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "TORCH_CUDA_ARCH_LIST",
+    "FLASHINFER_CUDA_ARCH_LIST",
+)
+#: An exact version has none of these (PEP 440: operators, wildcards) and is no word.
+FLOATING = re.compile(r"[<>=!~*^ ]|^(?:latest|nightly|main|master|dev|stable)$")
+
+
+def _floats(item: dict[str, object]) -> str | None:
+    """What is missing from one source, in words; None when it is exact."""
+    version = item.get("version")
+    if isinstance(version, str) and FLOATING.search(version):
+        return f"version {version!r} is no exact version"
+    if isinstance(item.get("git"), str) and not any(COMMIT.fullmatch(written(item.get(k))) for k in ("commit", "head")):
+        named = next(
+            (f"{key} {item[key]!r}" for key in ("ref", "tag", "branch", "commit") if item.get(key)), "no commit"
+        )
+        return f"git with {named}, and no commit of 40 digits"
+    for key in ("archive", "url"):
+        address = item.get(key)
+        if isinstance(address, str) and "://" in address and not SHA256.fullmatch(written(item.get("sha256"))):
+            return f"{key} without sha256"
+    image = item.get("image")
+    if isinstance(image, str):
+        named = image.partition("@")[2] or written(item.get("digest"))
+        if not DIGEST.fullmatch(named):
+            return f"image {image!r} without digest"
+    return None
+
+
+@recipe_rule(
+    "pin-floating",
+    "error",
+    why="A tag, a branch, a range or an address can mean other bytes tomorrow: the image could not be made again, and "
+    "nobody would see why it changed.",
+    example='vllm: {git: "https://git.invalid/vllm.git", ref: main}',
+    cure="name the commit (40 digits), the sha256 or the digest; or mark the recipe unlocked: true, which builds "
+    "only with "
+    "--unlocked and says so in the image",
+)
+def pin_floating(facts: RecipeFacts) -> Iterable[Hit]:
+    """A source is named by something that moves. In a recipe marked `unlocked: true` this is a warning."""
+    level: Level | None = "warning" if facts.raw.get("unlocked") is True else None
+    for position, item in mappings(facts.raw):
+        said = _floats(dict(item)) if position else None
+        if said is not None:
+            name = ".".join(str(part) for part in position)
+            yield Hit(f"{name}: {said}", facts.where(*position), level=level, about=str(position[-1]))
+    base = facts.raw.get("base")
+    said = _floats(dict(facts.around.base_of(base)))
+    if said is not None:
+        yield Hit(f"base {base}: {said}", facts.around.build.where(("bases", str(base))), level=level, about=str(base))
+
+
+@recipe_rule(
+    "index-unnamed",
+    "error",
+    why="With several indexes, which one serves a package is decided by whoever answers first with the higher version: "
+    "anyone who can publish that name on one of them is in the image (dependency confusion).",
+    example='build.yaml: indexes: {cuda132: ...}\nrecipe: torch: {wheel: torch, version: "2.12.0+cu132"}',
+    cure="name the package's index: torch: {wheel: torch, version: ..., index: cuda132}",
+    about="the component",
+)
+def index_unnamed(facts: RecipeFacts) -> Iterable[Hit]:
+    """A component could come from several indexes and names none, or names one that build.yaml does not have."""
+    named = mapped(facts.around.build.data.get("indexes"))
+    for name, component in mapped(facts.raw.get("components")).items():
+        item = mapped(component)
+        chosen = item.get("index")
+        if chosen is not None and written(chosen) not in named:
+            known = ", ".join(named) or "none"
+            message = f"{name}: build.yaml has no index {written(chosen)!r}"
+            yield Hit(message, facts.where("components", name, "index"), f"there is: {known}", about=name)
+        elif chosen is None and named and "+" in written(item.get("version")) and ("wheel" in item or "sdist" in item):
+            message = f"{name}: version {written(item['version'])} is of one index, and {1 + len(named)} could serve it"
+            yield Hit(message, facts.where("components", name, "version"), about=name)
+
+
+@recipe_rule(
+    "index-local-version",
+    "warning",
+    why="A local version (+cu132) exists only where its maker publishes it. An index that serves the public "
+    "version instead "
+    "gives a build for another CUDA.",
+    example='torch: {wheel: torch, version: "2.12.0+cu132"}, locked as torch-2.12.0-cp311-...whl',
+    cure="name the index that serves it, then make lock",
+    about="the distribution",
+)
+def index_local_version(facts: RecipeFacts) -> Iterable[Hit]:
+    """The recipe asks for a local version and the locked file does not have it in its name."""
+    if facts.recipe is None or facts.lock is None:
+        return
+    locked = {pin.name: pin.file for pin in [*facts.lock.packages, *facts.lock.sources.values()]}
+    for name, component in facts.recipe.components.items():
+        local = component.version.partition("+")[2]
+        file = locked.get(component.distribution)
+        if local and file is not None and f"+{local}-" not in file and f"+{local}.tar" not in file:
+            message = f"{component.distribution} {component.version} is locked as {file}, without +{local}"
+            yield Hit(message, facts.where("components", name, "version"), about=component.distribution)
+
+
+@functools.lru_cache(maxsize=16)
+def _tags(base: Base) -> frozenset[Tag]:
+    return frozenset(target_tags(base))
+
+
+@functools.lru_cache(maxsize=4096)
+def _file_tags(file: str) -> frozenset[Tag] | None:
+    """The tags in a wheel's name; None when it is no wheel's name."""
+    try:
+        return parse_wheel_filename(file)[3]
+    except InvalidWheelFilename:
+        return None
+
+
+@recipe_rule(
+    "wheel-tags",
+    "error",
+    why="A wheel for another Python, platform or newer glibc does not install, or installs and does not load.",
+    example="x-1.0-cp312-cp312-manylinux_2_39_x86_64.whl on a base with Python 3.11 and glibc 2.36",
+    cure="make lock, after choosing a version that has a wheel for the base",
+    about="the distribution",
+)
+def wheel_tags(facts: RecipeFacts) -> Iterable[Hit]:
+    """A locked wheel does not fit the base's Python, platform or glibc: by its name, or by what it asks for itself."""
+    if facts.recipe is None or facts.lock is None:
+        return
+    base = facts.around.project.bases[facts.recipe.base]
+    fitting = _tags(base)
+    for pin in facts.lock.packages:
+        tags = _file_tags(pin.file)
+        if pin.use == "image" and (tags is None or not tags & fitting):
+            message = f"{pin.file} does not fit Python {base.python} on {base.platform}"
+            yield Hit(message, facts.where_of(pin.name), about=pin.name)
+    for name, asked in facts.closure.pythons if facts.closure is not None else ():
+        yield Hit(f"{name} asks for Python {asked}, the base has {base.python}", facts.where_of(name), about=name)
+
+
+@recipe_rule(
+    "env-inherited",
+    "error",
+    why="What a base sets works on in every image made from it: NCCL_GRAPH_FILE of somebody else's machine, or a "
+    "path that "
+    "is not there. It must be seen by who writes the recipe.",
+    example="bases: {ngc: {env: {NCCL_GRAPH_FILE: /etc/graph.xml}}}, and a recipe that does not name it",
+    cure="set the key in the recipe's env to keep it, or list it in drop_env",
+)
+def env_inherited(facts: RecipeFacts) -> Iterable[Hit]:
+    """The base sets a variable that the recipe neither sets nor drops."""
+    base = facts.raw.get("base")
+    drops = listed(facts.raw.get("drop_env"))
+    decided = {*mapped(facts.raw.get("env")), *map(written, drops), *GRAFTS_OWN}
+    for key, value in mapped(facts.around.base_of(base).get("env")).items():
+        if key not in decided:
+            yield Hit(
+                f"base {base} sets {key} to {written(value)!r}, and the recipe does not say whether it stays",
+                facts.where("base"),
+                f'env: {{{key}: "..."}} keeps it, drop_env: [{key}] drops it',
+                about=key,
+            )
+    for index, key in enumerate(drops):
+        if written(key) in mapped(facts.raw.get("env")):
+            message = f"{key} is in env and in drop_env"
+            yield Hit(message, facts.where("drop_env", index), "remove it from one of them", about=written(key))
