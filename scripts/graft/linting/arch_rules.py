@@ -222,8 +222,8 @@ def arch_inherited(facts: RecipeFacts) -> Iterable[Hit]:
         if names and key not in dropped | ours:
             yield Hit(
                 f"base {base} sets {key} to {written(value)!r}",
-                facts.around.build.where(("bases", str(base), "env", key)),
-                f"in {facts.around.paths.relative(facts.file)}: drop_env: [{key}]",
+                facts.where("base"),
+                f"drop_env: [{key}]",
                 about=key,
             )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from graft.patchset import PatchSet
 from graft.paths import Paths
 from graft.project import Project
 from graft.recipe import Recipe
-from graft.yamlio import Document, Position
+from graft.yamlio import Document
 
 
 @dataclass(frozen=True)
@@ -98,17 +98,6 @@ class RecipeFacts:
             elif is_package and line.startswith("- name: "):
                 found.setdefault(line.removeprefix("- name: ").strip("'\""), number)
         return found
-
-
-def mappings(value: object, at: Position = ()) -> Iterator[tuple[Position, Mapping[str, Any]]]:
-    """Every mapping in plain data with its position, outermost first."""
-    if isinstance(value, dict):
-        yield at, value
-        for key, inner in value.items():
-            yield from mappings(inner, (*at, key))
-    elif isinstance(value, list):
-        for index, inner in enumerate(value):
-            yield from mappings(inner, (*at, index))
 
 
 def listed(value: object) -> Sequence[Any]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from graft.linting.facts import RecipeFacts, listed, mapped, mappings, written
+from graft.linting.arch_text import VARIABLES
+from graft.linting.facts import RecipeFacts, listed, mapped, written
 from graft.linting.model import Hit, Level, recipe_rule
 from graft.project import Base
 from graft.wheel_tags import target_tags
+from graft.yamlio import Position
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-SHA256 = re.compile(r"(?:sha256:)?[0-9a-f]{64}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+#: Kind of source, the key that pins it by content, and that key's form.
+SOURCES = (("git", "commit", COMMIT), ("archive", "sha256", SHA256), ("image", "digest", DIGEST))
 #: What every image sets, whatever its base does.
 GRAFTS_OWN = (
     "PATH",
@@ -32,26 +37,37 @@ GRAFTS_OWN = (
 FLOATING = re.compile(r"[<>=!~*^ ]|^(?:latest|nightly|main|master|dev|stable)$")
 
 
-def _floats(item: dict[str, object]) -> str | None:
-    """What is missing from one source, in words; None when it is exact."""
+def _floating(facts: RecipeFacts) -> Iterator[tuple[Position, str]]:
+    """(where, what is missing) of every source that is not exact, whatever else is wrong with the recipe."""
+    for name, component in mapped(facts.raw.get("components")).items():
+        for key, said in _floats(mapped(component)):
+            yield ("components", name, *key), f"{name}: {said}"
+    base = facts.raw.get("base")
+    for _, said in _floats(facts.around.base_of(base)):
+        yield ("base",), f"base: {base} of build.yaml: {said}"
+
+
+def _floats(item: Mapping[str, Any]) -> Iterator[tuple[Position, str]]:
+    """What one component, or one base, does not pin. A source is an address or a mapping with one."""
     version = item.get("version")
     if isinstance(version, str) and FLOATING.search(version):
-        return f"version {version!r} is no exact version"
-    if isinstance(item.get("git"), str) and not any(COMMIT.fullmatch(written(item.get(k))) for k in ("commit", "head")):
-        named = next(
-            (f"{key} {item[key]!r}" for key in ("ref", "tag", "branch", "commit") if item.get(key)), "no commit"
-        )
-        return f"git with {named}, and no commit of 40 digits"
-    for key in ("archive", "url"):
-        address = item.get(key)
-        if isinstance(address, str) and "://" in address and not SHA256.fullmatch(written(item.get("sha256"))):
-            return f"{key} without sha256"
-    image = item.get("image")
-    if isinstance(image, str):
-        named = image.partition("@")[2] or written(item.get("digest"))
-        if not DIGEST.fullmatch(named):
-            return f"image {image!r} without digest"
-    return None
+        yield ("version",), f"{version!r} is no exact version"
+    for kind, key, exact in SOURCES:
+        source = item.get(kind)
+        if source is None:
+            continue
+        inside = source if isinstance(source, dict) else item
+        inline = written(source).partition("@")[2] if kind == "image" else ""
+        if not exact.fullmatch(written(inside.get(key))) and not exact.fullmatch(inline):
+            ref = next((f" (only {k} {written(inside[k])!r})" for k in ("ref", "tag", "branch") if k in inside), "")
+            yield (kind,), f"{kind} without {key}{ref}"
+    git = mapped(item.get("git"))
+    for index, pull in enumerate(listed(git.get("pulls"))):
+        if not COMMIT.fullmatch(written(mapped(pull).get("head"))):
+            number = mapped(pull).get("number")
+            yield ("git", "pulls", index), f"pull {number} without head" if number else "a head that nobody named"
+    for index, lost in enumerate(listed(git.get("lost"))):
+        yield ("git", "lost", index), f"patch {mapped(lost).get('patch')} can be fetched by nobody"
 
 
 @recipe_rule(
@@ -67,15 +83,8 @@ def _floats(item: dict[str, object]) -> str | None:
 def pin_floating(facts: RecipeFacts) -> Iterable[Hit]:
     """A source is named by something that moves. In a recipe marked `unlocked: true` this is a warning."""
     level: Level | None = "warning" if facts.raw.get("unlocked") is True else None
-    for position, item in mappings(facts.raw):
-        said = _floats(dict(item)) if position else None
-        if said is not None:
-            name = ".".join(str(part) for part in position)
-            yield Hit(f"{name}: {said}", facts.where(*position), level=level, about=str(position[-1]))
-    base = facts.raw.get("base")
-    said = _floats(dict(facts.around.base_of(base)))
-    if said is not None:
-        yield Hit(f"base {base}: {said}", facts.around.build.where(("bases", str(base))), level=level, about=str(base))
+    for position, said in _floating(facts):
+        yield Hit(said, facts.where(*position), level=level, about=said.partition(":")[0])
 
 
 @recipe_rule(
@@ -169,22 +178,18 @@ def wheel_tags(facts: RecipeFacts) -> Iterable[Hit]:
     "path that "
     "is not there. It must be seen by who writes the recipe.",
     example="bases: {ngc: {env: {NCCL_GRAPH_FILE: /etc/graph.xml}}}, and a recipe that does not name it",
-    cure="set the key in the recipe's env to keep it, or list it in drop_env",
+    cure="list it in the recipe's drop_env or keep_env, or set it in env",
 )
 def env_inherited(facts: RecipeFacts) -> Iterable[Hit]:
-    """The base sets a variable that the recipe neither sets nor drops."""
+    """The base sets a variable that the recipe neither keeps, drops nor sets anew."""
     base = facts.raw.get("base")
-    drops = listed(facts.raw.get("drop_env"))
-    decided = {*mapped(facts.raw.get("env")), *map(written, drops), *GRAFTS_OWN}
+    env, drops, keeps = (facts.raw.get(key) for key in ("env", "drop_env", "keep_env"))
+    decided = {*mapped(env), *map(written, (*listed(drops), *listed(keeps))), *GRAFTS_OWN, *VARIABLES}
     for key, value in mapped(facts.around.base_of(base).get("env")).items():
         if key not in decided:
             yield Hit(
-                f"base {base} sets {key} to {written(value)!r}, and the recipe does not say whether it stays",
+                f"base {base} sets {key} to {written(value)!r}, and the recipe does not say if it stays",
                 facts.where("base"),
-                f'env: {{{key}: "..."}} keeps it, drop_env: [{key}] drops it',
+                f"drop_env: [{key}] drops it, keep_env: [{key}] keeps it, env sets it anew",
                 about=key,
             )
-    for index, key in enumerate(drops):
-        if written(key) in mapped(facts.raw.get("env")):
-            message = f"{key} is in env and in drop_env"
-            yield Hit(message, facts.where("drop_env", index), "remove it from one of them", about=written(key))

@@ -13,6 +13,8 @@ from graft.paths import Paths
 from graft.recipe import Waiver
 
 LEVELS = ("error", "warning", "note")
+#: What the plan refuses mostly has no line.
+PLAN = "plan-refused"
 
 
 def judge_recipe(facts: RecipeFacts) -> list[Finding]:
@@ -67,11 +69,12 @@ def _finding(rule: Rule, hit: Hit, paths: Paths, recipe: str) -> Finding:
 
 
 def _is_said_nearer(finding: Finding, found: Sequence[tuple[Rule, Finding]]) -> bool:
-    """Whether a rule that knows more about the same thing has an error about it."""
+    """Whether a rule that knows more has an error about the same thing, on the same line if the finding has one."""
     for rule, other in found:
         if rule.general or other.level != "error" or not other.about:
             continue
-        if re.search(rf"(?<![\w.]){re.escape(other.about)}(?![\w.])", finding.message):
+        is_there = finding.rule == PLAN or (finding.file, finding.line) == (other.file, other.line)
+        if is_there and re.search(rf"(?<![\w.]){re.escape(other.about)}(?![\w.])", finding.message):
             return True
     return False
 
