@@ -23,8 +23,8 @@ def _names(facts: RecipeFacts) -> Iterator[tuple[Position, object]]:
     for index, value in enumerate(listed(facts.raw.get("arches"))):
         yield ("arches", index), value
     for name, component in mapped(facts.raw.get("components")).items():
-        for index, value in enumerate(listed(mapped(component).get("arches"))):
-            yield ("components", name, "arches", index), value
+        for value in listed(mapped(component).get("arches")):
+            yield ("components", name, "arches"), value
     for index, waiver in enumerate(listed(facts.raw.get("waivers"))):
         if mapped(waiver).get("arch") is not None:
             yield ("waivers", index, "arch"), mapped(waiver)["arch"]
@@ -178,8 +178,9 @@ def arch_suffix(facts: RecipeFacts) -> Iterable[Hit]:
 )
 def arch_both_forms(facts: RecipeFacts) -> Iterable[Hit]:
     """One list names an architecture both with and without its suffix."""
-    names = [(p, arch_text.spelling(written(v))) for p, v in _names(facts) if p[0] == "arches"]
-    for capability in arch_text.both_forms(found for _, found in names if found is not None):
+    texts = [written(value) for value in listed(facts.raw.get("arches"))]
+    found = [arch_text.spelling(text) for text in texts if not NAME.fullmatch(text)]
+    for capability in arch_text.both_forms(one for one in found if one is not None):
         yield Hit(f"arches: {capability} is named with and without a suffix", facts.where("arches"))
     for key, value in mapped(facts.raw.get("env")).items():
         for capability in arch_text.both_forms(arch_text.spellings(written(value))):

@@ -34,7 +34,7 @@ _FORM = re.compile(
 _SURE = re.compile(
     r"(?<![\w.])(?:(?:sm|compute)_?[1-9][0-9]{1,2}[af]?|(?:8|9|1[0-2])\.[0-9](?:[af]\b|\+PTX))(?![\w.])", re.IGNORECASE
 )
-_SET = re.compile(rf"\b({'|'.join(VARIABLES)})\b[\"'\])\s]*[=:,]\s*[\"']?({_ONE})(?![\w.])", re.IGNORECASE)
+_SET = re.compile(rf"(?:\b|-D)({'|'.join(VARIABLES)})\b[\"'\])\s]*[=:,]\s*[\"']?({_ONE})(?![\w.])", re.IGNORECASE)
 _GENCODE = re.compile(
     r"-(?:gencode|-generate-code)?[= ]?arch=(?:sm|compute)_[0-9]+[af]?|-arch[= ](?:sm|compute)_[0-9]+[af]?"
 )

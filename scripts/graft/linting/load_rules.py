@@ -35,7 +35,7 @@ def hits(problem: GraftError, default: str) -> Iterable[Hit]:
     why="A file that is not plain YAML in UTF-8 means different things to different readers, and aliases make 1 "
     "KB of it "
     "into 1 GB.",
-    example="recipes/big.yaml: larger than 10 MB",
+    example="recipes/big.yaml: larger than 1 MB",
     cure="correct the file at the line named",
 )
 def recipe_unreadable(facts: RecipeFacts) -> Iterable[Hit]:

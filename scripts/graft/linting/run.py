@@ -74,7 +74,7 @@ def _is_said_nearer(finding: Finding, found: Sequence[tuple[Rule, Finding]]) -> 
         if rule.general or other.level != "error" or not other.about:
             continue
         is_there = finding.rule == PLAN or (finding.file, finding.line) == (other.file, other.line)
-        if is_there and re.search(rf"(?<![\w.]){re.escape(other.about)}(?![\w.])", finding.message):
+        if is_there and re.search(rf"(?<![\w-]){re.escape(other.about)}(?![\w-])", finding.message):
             return True
     return False
 
