@@ -13,7 +13,7 @@ from graft.errors import BadInput, GraftError
 from graft.linting import RULES, Finding, ProjectFacts, RecipeFacts, Wheels, judge_project, judge_recipe
 from graft.linting.facts import listed
 from graft.lock import check_fresh, load_lock
-from graft.patching import check_safety
+from graft.patching import Malformed, check_safety, parse
 from graft.patchset import PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import ImageSources
@@ -195,13 +195,20 @@ def _series(paths: Paths) -> tuple[dict[str, PatchSet], list[GraftError]]:
     refused: list[GraftError] = []
     for folder in sorted(path for path in paths.patches.glob("[!.]*") if path.is_dir()):
         try:
-            found = load_patchset(folder)
-            for patch in found.patches:
-                check_safety(patch.data, patch.record, where=str(patch.path))
+            series[folder.name] = load_patchset(folder)
         except GraftError as problem:
             refused.append(problem)
-        else:
-            series[folder.name] = found
+            continue
+        for patch in series[folder.name].patches:
+            try:
+                check_safety(patch.data, patch.record, where=str(patch.path))
+                parse(patch.data)
+            except GraftError as problem:
+                refused.append(problem)
+            except Malformed as problem:
+                refused.append(
+                    BadInput(f"no patch that Graft accepts: {problem.reason}", where=f"{patch.path}:{problem.line}")
+                )
     return series, refused
 
 

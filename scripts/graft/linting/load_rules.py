@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
 from graft.errors import GraftError
 from graft.linting.facts import ProjectFacts, RecipeFacts
@@ -100,7 +101,10 @@ def recipe_smoke(facts: RecipeFacts) -> Iterable[Hit]:
 def plan_refused(facts: RecipeFacts) -> Iterable[Hit]:
     """An image of the recipe cannot be planned or rendered."""
     for problem in facts.plans_refused:
-        yield from hits(problem, str(facts.file))
+        for hit in hits(problem, str(facts.file)):
+            # A key of build.yaml is named as `build.yaml: channels`.
+            key = hit.where.removeprefix("build.yaml: ")
+            yield hit if key == hit.where else replace(hit, where=facts.around.build.where(tuple(key.split("."))))
 
 
 def _lock_hits(facts: RecipeFacts, rule: str) -> Iterable[Hit]:
