@@ -30,7 +30,7 @@ update: $(STAMP) ## newer versions and what they change (COMPONENT=vllm TO=0.33.
 fetch: $(STAMP) ## download everything that the lock names
 	@$(GRAFT) fetch
 
-lint: $(STAMP) ## load, plan and render every recipe for every architecture
+lint: $(STAMP) ## hold every recipe, lock and patch to the rules of docs/rules.md (or one: RECIPE=glm-dsa)
 	@$(GRAFT) lint
 
 render: $(STAMP) ## print the Dockerfile

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from linting_facts import CASES, Made
+from linting_facts import CASES, Made, around, facts, locked
 
 from graft.linting import RULES, Finding, ProjectFacts, judge_project, judge_recipe
+from graft.lock import lock_text, plain
 
 
 def judged(made: Made, folder: Path) -> list[Finding]:
@@ -34,6 +35,18 @@ def test_a_rule_finds_what_it_is_for(rule: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_is_silent_where_all_is_well(rule: str, tmp_path: Path) -> None:
     assert [finding for finding in judged(CASES[rule].passes, tmp_path) if finding.rule == rule] == []
+
+
+def test_what_only_the_lock_names_is_found_there(tmp_path: Path) -> None:
+    shared = around(tmp_path)
+    made = facts(lock=locked(nvidia_cuda_nvcc="13.5.37"), of=shared)
+    assert made.lock is not None
+    shared.paths.locks.mkdir(parents=True)
+    shared.paths.lock("toy").write_text(lock_text(plain(made.lock)))
+    found = next(finding for finding in judge_recipe(made) if finding.rule == "group-toolkit")
+    lines = shared.paths.lock("toy").read_text().splitlines()
+    assert found.file == "recipes/locks/toy.lock.yaml"
+    assert lines[found.line - 1] == "- name: nvidia-cuda-nvcc"
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.id)

@@ -164,7 +164,7 @@ def wheel_tags(facts: RecipeFacts) -> Iterable[Hit]:
     fitting = _tags(base)
     for pin in facts.lock.packages:
         tags = _file_tags(pin.file)
-        if pin.use == "image" and (tags is None or not tags & fitting):
+        if tags is None or not tags & fitting:
             message = f"{pin.file} does not fit Python {base.python} on {base.platform}"
             yield Hit(message, facts.where_of(pin.name), about=pin.name)
     for name, asked in facts.closure.pythons if facts.closure is not None else ():
