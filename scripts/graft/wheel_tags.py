@@ -1,8 +1,11 @@
-"""Which wheels fit a base, by the tags in their names."""
+"""Which wheels fit a base, by the tags in their names (PEP 425, PEP 600)."""
 
 from __future__ import annotations
 
+import functools
+
 from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from graft.project import Base
 
@@ -12,18 +15,38 @@ LEGACY_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
 def target_tags(base: Base) -> list[Tag]:
-    """The wheel tags that fit the base, best first (PEP 425, PEP 600)."""
-    newest = int(base.glibc.partition(".")[2])
+    """The wheel tags that fit the base, best first."""
+    return list(_tags(base.python, base.glibc, base.machine))
+
+
+def fits(base: Base, file: str) -> bool:
+    """Whether a wheel installs on the base; False for what is no wheel's name."""
+    tags = _file_tags(file)
+    return tags is not None and not tags.isdisjoint(_tags(base.python, base.glibc, base.machine))
+
+
+@functools.lru_cache(maxsize=16)
+def _tags(python: str, glibc: str, machine: str) -> dict[Tag, None]:
+    newest = int(glibc.partition(".")[2])
     platforms = []
     for minor in range(newest, OLDEST_GLIBC - 1, -1):
-        platforms.append(f"manylinux_2_{minor}_{base.machine}")
+        platforms.append(f"manylinux_2_{minor}_{machine}")
         if minor in LEGACY_TAGS:
-            platforms.append(f"{LEGACY_TAGS[minor]}_{base.machine}")
-    platforms.append(f"linux_{base.machine}")
-    major, minor_version = (int(part) for part in base.python.split("."))
+            platforms.append(f"{LEGACY_TAGS[minor]}_{machine}")
+    platforms.append(f"linux_{machine}")
+    major, minor_version = (int(part) for part in python.split("."))
     version = (major, minor_version)
     interpreter = f"cp{major}{minor_version}"
-    return [
+    found = [
         *cpython_tags(version, platforms=platforms),
         *compatible_tags(version, interpreter=interpreter, platforms=platforms),
     ]
+    return dict.fromkeys(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _file_tags(file: str) -> frozenset[Tag] | None:
+    try:
+        return parse_wheel_filename(file)[3]
+    except InvalidWheelFilename:
+        return None

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
-
 from graft.linting.arch_text import VARIABLES
 from graft.linting.facts import RecipeFacts, listed, mapped, written
 from graft.linting.model import Hit, Level, recipe_rule
-from graft.project import Base
-from graft.wheel_tags import target_tags
+from graft.wheel_tags import fits
 from graft.yamlio import Position
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -134,20 +129,6 @@ def index_local_version(facts: RecipeFacts) -> Iterable[Hit]:
             yield Hit(message, facts.where("components", name, "version"), about=component.distribution)
 
 
-@functools.lru_cache(maxsize=16)
-def _tags(base: Base) -> frozenset[Tag]:
-    return frozenset(target_tags(base))
-
-
-@functools.lru_cache(maxsize=4096)
-def _file_tags(file: str) -> frozenset[Tag] | None:
-    """The tags in a wheel's name; None when it is no wheel's name."""
-    try:
-        return parse_wheel_filename(file)[3]
-    except InvalidWheelFilename:
-        return None
-
-
 @recipe_rule(
     "wheel-tags",
     "error",
@@ -161,10 +142,8 @@ def wheel_tags(facts: RecipeFacts) -> Iterable[Hit]:
     if facts.recipe is None or facts.lock is None:
         return
     base = facts.around.project.bases[facts.recipe.base]
-    fitting = _tags(base)
     for pin in facts.lock.packages:
-        tags = _file_tags(pin.file)
-        if tags is None or not tags & fitting:
+        if not fits(base, pin.file):
             message = f"{pin.file} does not fit Python {base.python} on {base.platform}"
             yield Hit(message, facts.where_of(pin.name), about=pin.name)
     for name, asked in facts.closure.pythons if facts.closure is not None else ():
