@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
-from factories import Edit
+from factories import RECIPE, Edit
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from linting_facts import CONFLICT, LOSER, NCCL, TORCH, around, component, facts, locked, series, waiver
 
 from graft.errors import BadInput
 from graft.linting import Closure, Finding, judge_recipe
 from graft.linting.closure import Conflict, Mismatch
 from graft.patchset import Ends
+
+#: Anything that YAML can hold.
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = [(key,) for key in (*RECIPE, "unlocked", "drop_env", "keep_env")]
+KEYS += [("components", name) for name in RECIPE["components"]]
+KEYS += [("components", "vllm", key) for key in ("wheel", "git", "archive", "image", "version", "arches", "index")]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(KEYS), PLAIN), min_size=1, max_size=3), PLAIN)
+def test_no_recipe_that_yaml_can_hold_breaks_a_rule(changes: list[tuple[tuple[str, ...], Any]], env: Any) -> None:
+    def edit(recipe: dict[str, Any]) -> None:
+        for path, value in changes:
+            at = recipe
+            for key in path[:-1]:
+                at = at.get(key) if isinstance(at, dict) else None
+            if isinstance(at, dict):
+                at[path[-1]] = value
+
+    found = judge_recipe(
+        facts(edit, of=around(build=lambda b: b["bases"]["debian12"].update(env=env, image=copy.deepcopy(env))))
+    )
+    assert found == sorted(found, key=lambda f: (f.file, f.line))
+    assert all(f.message and f.line >= 1 for f in found)
+
 
 ENDED = series(ends=Ends(version="0.32.0"))
 

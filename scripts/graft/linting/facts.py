@@ -38,7 +38,7 @@ class ProjectFacts:
     def base_of(self, name: object) -> Mapping[str, Any]:
         """A base of build.yaml as it is written."""
         bases = self.build.data.get("bases")
-        found = bases.get(name) if isinstance(bases, dict) else None
+        found = bases.get(name) if isinstance(bases, dict) and isinstance(name, str) else None
         return found if isinstance(found, dict) else {}
 
 
