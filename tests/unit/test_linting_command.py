@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from graft.commands.lint import Linted, as_sarif, lint, lint_project
+from graft.commands.lint import Linted, as_sarif, check_new, lint, lint_project
 from graft.commands.session import Session, open_session
 from graft.console import Console
 from graft.errors import BadInput
 from graft.linting import RULES
+from graft.lock import load_lock
 from graft.paths import Paths
+from graft.recipe import recipe_of
+from graft.yamlio import read
 
 SOURCE = Path(__file__).parents[2]
 NAME = "glm-dsa"
@@ -184,6 +187,20 @@ def test_a_patch_that_is_wrong_is_found_though_no_recipe_uses_it(paths: Paths) -
         ("patch-series", "patches/torch/series.yaml")
     }
     assert len(found.images) == 3
+
+
+def test_what_is_not_written_yet_is_held_to_the_rules(paths: Paths) -> None:
+    made = session(paths)
+    document, lock = read(paths.recipe(NAME)), load_lock(paths, NAME)
+    recipe = recipe_of(document, made.project, NAME)
+    check_new(made, document, recipe, lock)
+    others = [
+        pin.model_copy(update={"version": "0.27.0"}) if pin.name == "torchvision" else pin for pin in lock.packages
+    ]
+    with pytest.raises(BadInput, match=r"torchvision 0\.27\.0 is not of torch 2\.13\.0") as caught:
+        check_new(made, document, recipe, lock.model_copy(update={"packages": tuple(others)}))
+    assert "[group-torch]" in caught.value.what
+    assert caught.value.cure
 
 
 def test_one_recipe_alone(paths: Paths) -> None:

@@ -12,7 +12,7 @@ from graft.commands.session import Loaded, Session, image_sources, lock_inputs, 
 from graft.errors import BadInput, GraftError
 from graft.linting import RULES, Finding, ProjectFacts, RecipeFacts, Wheels, judge_project, judge_recipe
 from graft.linting.facts import listed
-from graft.lock import check_fresh, load_lock
+from graft.lock import Lock, check_fresh, load_lock
 from graft.patching import Malformed, check_safety, parse
 from graft.patchset import PatchSet, check_when, load_patchset
 from graft.paths import Paths
@@ -20,7 +20,7 @@ from graft.plan import ImageSources
 from graft.recipe import Recipe, recipe_names, recipe_of, recipe_path_checked
 from graft.render import render
 from graft.sarif import Result, Rule, document
-from graft.yamlio import read
+from graft.yamlio import Document, findings_error, read
 
 #: Files below images/ that make images, as text.
 TEXTS = ("*.j2", "*.sh", "*.py")
@@ -85,6 +85,17 @@ def lint_project(session: Session, recipes: Sequence[str] = ()) -> Linted:
             used = used | {str(ref) for ref in listed(facts.raw.get("patches"))} if facts.data is not None else None
     around = replace(gather.around, used=frozenset(used) if used is not None and not recipes else None)
     return Linted(len(names), tuple(images), (*judge_project(around), *findings))
+
+
+def check_new(session: Session, made: Document, recipe: Recipe, lock: Lock) -> None:
+    """Hold a recipe and a lock that are not written yet to the rules. Raises BadInput with all errors."""
+    gather = _Gather(session)
+    facts, _ = gather.planned(RecipeFacts(gather.around, recipe.recipe, made, recipe), recipe, lock)
+    errors = [f for f in judge_recipe(facts) if f.level == "error" and f.waived is None]
+    if errors:
+        problem = findings_error([(f"{f.file}:{f.line}", f"{f.message} [{f.rule}]") for f in errors])
+        problem.cure = "\n".join(dict.fromkeys(f.cure for f in errors))
+        raise problem
 
 
 def as_sarif(findings: Iterable[Finding]) -> dict[str, Any]:
@@ -175,6 +186,11 @@ class _Gather:
             check_fresh(session.paths, lock, lock_inputs(session, recipe, sets))
         except GraftError as problem:
             return replace(facts, lock_refused=problem), []
+        return self.planned(facts, recipe, lock)
+
+    def planned(self, facts: RecipeFacts, recipe: Recipe, lock: Lock) -> tuple[RecipeFacts, list[str]]:
+        """The facts with a lock that fits the recipe, and the tags of the images that plan and render with it."""
+        session = self._session
         closure = self._wheels.closure(lock, session.project.bases[recipe.base])
         images: list[str] = []
         refused: list[GraftError] = []
