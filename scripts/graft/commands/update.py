@@ -65,9 +65,9 @@ class Update:
 
 
 def update(session: Session, components: Sequence[str], *, to: str | None = None, dry_run: bool = False) -> None:
-    """Raises PatchMismatch when a patch cannot be built with it and BadInput when a rule of lint has an error; both come
-    after the report, and then nothing was written.
+    """Raises PatchMismatch when a patch cannot be built with it and BadInput when a rule of lint has an error.
 
+    Both come after the report, and then nothing was written.
     components: those that move to their newest version (none: all); to: the version, for just one.
     """
     if session.offline:
