@@ -121,6 +121,8 @@ def _lock(
 
 def _resolve_base(session: Session, recipe: Recipe) -> BasePin:
     base = session.project.bases[recipe.base]
+    # A recipe whose base is an image got no further than `lock`.
+    assert base.bootstrap is not None
     archive = sources_of(session, recipe).archive
     with session.console.step("resolve the base's Debian packages"):
         runtime = archive.resolve(base.runtime, essential=True, set="runtime")
