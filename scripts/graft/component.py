@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from packaging.utils import canonicalize_name
@@ -31,6 +32,7 @@ KEYS_OF: dict[str, frozenset[str]] = {
 #: What Graft says to every build; a recipe may not say something else.
 BUILD_NAMES = frozenset(
     {"CUDA_HOME", "MAX_JOBS", "NVCC_THREADS", "SETUPTOOLS_SCM_PRETEND_VERSION", "SOURCE_DATE_EPOCH"}
+    | {"TORCH_CUDA_ARCH_LIST", "FLASHINFER_CUDA_ARCH_LIST", "CMAKE_CUDA_ARCHITECTURES", "NVCC_GENCODE", "CUTE_DSL_ARCH"}
 )
 
 
@@ -96,36 +98,13 @@ class Component(Model):
         if len(given) != 1:
             found = f"found {' and '.join(given)}" if given else "found none"
             raise ValueError(f"give exactly one source of {', '.join(SOURCES)}; {found}")
-        if self.wheel is not None and self.build is not None:
-            raise ValueError("a wheel is installed as it is: remove build, or give its sdist")
-        if self.sdist is not None and self.build is None:
-            raise ValueError("an sdist needs a build kind, for example: build: flashinfer-aot")
-        for name, what in (
-            ("modules", "modules belong"),
-            ("sources", "sources belong"),
-            ("needs", "needs belong"),
-            ("build_env", "build_env belongs"),
-        ):
-            if getattr(self, name) and self.build is None:
-                raise ValueError(f"{what} to a build kind")
-        own = {"version", "arches", given[0]}
-        other = next(
-            (name for name in type(self).model_fields if name not in own | KEYS_OF[given[0]] and self._says(name)), None
-        )
-        if other is not None:
-            known = ", ".join(sorted(KEYS_OF[given[0]])) or "none"
-            raise ValueError(f"{other} says nothing of a component from {given[0]}; beside it there may be: {known}")
-        needs = self.image is not None or (self.sdist is None and self.build is not None)
-        if needs and self.provides is None:
-            raise ValueError("give provides: the distribution that comes out, for example: provides: vllm")
-        if self.provides is not None and not needs:
-            raise ValueError("provides belongs to a build or to an image; without one nothing is installed")
-        told = sorted(BUILD_NAMES & {*self.build_env, *self.sources})
-        if told:
-            raise ValueError(f"{told[0]} is said to every build by Graft, from the plan")
+        wrong = next(iter((*_beside_the_source(self, given[0]), *_told_to_its_build(self))), None)
+        if wrong is not None:
+            raise ValueError(wrong)
         return self
 
-    def _says(self, name: str) -> bool:
+    def says(self, name: str) -> bool:
+        """Whether a key is there with another value than the one it has when it is left out."""
         field = type(self).model_fields[name]
         return bool(getattr(self, name) != field.get_default(call_default_factory=True))
 
@@ -156,3 +135,30 @@ class Component(Model):
     def on(self, arch: str) -> bool:
         """Whether the component is part of the image for `arch`."""
         return self.arches is None or arch in self.arches
+
+
+def _beside_the_source(component: Component, kind: str) -> Iterator[str]:
+    """What is wrong with the keys beside the source."""
+    if component.wheel is not None and component.build is not None:
+        yield "a wheel is installed as it is: remove build, or give its sdist"
+    if component.sdist is not None and component.build is None:
+        yield "an sdist needs a build kind, for example: build: flashinfer-aot"
+    for name, belongs in (("modules", "belong"), ("sources", "belong"), ("needs", "belong"), ("build_env", "belongs")):
+        if component.says(name) and component.build is None:
+            yield f"{name} {belongs} to a build kind"
+    own = {kind, "version", "arches", *KEYS_OF[kind]}
+    for name in type(component).model_fields:
+        if name not in own and component.says(name):
+            known = ", ".join(sorted(KEYS_OF[kind])) or "nothing"
+            yield f"{name} says nothing of a component from {kind}; beside it there may be: {known}"
+
+
+def _told_to_its_build(component: Component) -> Iterator[str]:
+    """What is wrong with what comes out of a build, or goes into it."""
+    makes = component.image is not None or (component.sdist is None and component.build is not None)
+    if makes and component.provides is None:
+        yield "give provides: the distribution that comes out, for example: provides: vllm"
+    if component.provides is not None and not makes:
+        yield "provides belongs to a build or to an image; without one nothing is installed"
+    for name in sorted(BUILD_NAMES & {*component.build_env, *component.sources}):
+        yield f"remove {name}: every build is told it by Graft, from the plan"

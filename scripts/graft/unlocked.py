@@ -173,7 +173,7 @@ class UnlockedPlan:
             "dev.graft.arch": self.arch.name,
             "dev.graft.cuda": self.recipe.cuda,
             "dev.graft.key": self.image.key,
-            "dev.graft.unlocked": ", ".join(i.name for i in self.floating),
+            "dev.graft.unlocked": ", ".join(sorted(i.name for i in self.floating)),
             **_component_labels(self.recipe.components_on(self.arch.name)),
         }
         if self.base.image is not None:
@@ -195,14 +195,16 @@ def unlocked_plan(
     inputs = inputs_of_recipe(project, recipe, arch.name)
     foundation, libraries = _layers(project, components)
     requires = {r for c in components.values() if c.build for r in project.builds[c.build].requires}
+    skeleton = _skeleton(project.bases[recipe.base])
     toolchain = {
+        "stages": digest_of(files_of(sources, skeleton)),
         **{f"input {i.name}": i.identity for i in inputs if not i.position or i.kind in ("base", "apt")},
         "foundation": digest_of([[layer.name, layer.wheels] for layer in foundation]),
     }
     made: dict[str, OpenBuild] = {}
     for name in _in_order(components):
         made[name] = _build(project, recipe, name, arch, made, toolchain, sources)
-    stages = (*_skeleton(project.bases[recipe.base]), *_stages(made.values()), "packages", "runtime")
+    stages = (*skeleton, *_stages(made.values()), "packages", "runtime")
     image = {
         "recipe": digest_of([recipe.recipe, recipe.summary, arch.name, recipe.cuda, recipe.release]),
         "arch": digest_of(arch.model_dump(mode="json")),
