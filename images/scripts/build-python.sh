@@ -29,7 +29,7 @@ if [ -n "${CCACHE_DIR:-}" ] && command -v ccache >/dev/null; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache
 fi
 
-"$uv" build --quiet --wheel --no-build-isolation --python "$python" --out-dir "$out" "$tree"
+"$uv" build --wheel --no-build-isolation --python "$python" --out-dir "$out" "$tree"
 
 # Exactly the wheel that was asked for: a backend that takes its version from elsewhere is found out here.
 "$python" - "$out" "$distribution" "$version" <<'PY'

@@ -54,9 +54,13 @@ run_git() {
     git -c core.autocrlf=false -c core.fileMode=true -c core.hooksPath=/dev/null -c core.symlinks=true \
         -c merge.renames=true -c merge.renameLimit=0 -c rerere.enabled=false -c advice.detachedHead=false "$@"
 }
+whole() { # whole TARGET: git ends with 0 where it could not read an object, so what lies there is compared with what should
+    run_git -C "$1" diff-index --quiet --ignore-submodules=all HEAD -- || mismatch "$context does not hold all of $1"
+}
 checkout() { # checkout TARGET COMMIT
     test "$(git -C "$1" cat-file -t "$2" 2>/dev/null)" = commit || mismatch "$2 is no commit of $context"
     run_git -C "$1" checkout --quiet --detach "$2"
+    whole "$1"
 }
 submodules() { # submodules TARGET: what the tree says, each by its commit
     git -C "$1" ls-files --stage -z | while IFS= read -r -d '' entry; do
@@ -85,6 +89,7 @@ for head in "${heads[@]}"; do
         mismatch "$head does not merge onto what came before it"
     fi
 done
+whole "$target"
 tree=$(git -C "$target" rev-parse 'HEAD^{tree}')
 if [ -n "${TREE:-}" ] && [ "$tree" != "$TREE" ]; then
     mismatch "the tree is $tree, wanted is $TREE"

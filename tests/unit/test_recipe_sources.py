@@ -10,7 +10,8 @@ from factories import OPEN, PROJECT, RECIPE, Data, Edit, commit, edited, make_pr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graft.component import KEYS_OF, SOURCES, Component
+from graft.arch import select
+from graft.component import BUILD_NAMES, KEYS_OF, SOURCES, Component
 from graft.errors import BadInput
 from graft.paths import Paths
 from graft.project import load_project
@@ -336,6 +337,11 @@ def test_what_a_lock_could_name_needs_no_mark(tmp_path: Path) -> None:
 
     paths = write_project(tmp_path, recipes={"open": edited(OPEN, edit)})
     assert not load_recipe(paths, make_project(), "open").unlocked
+
+
+def test_a_build_is_told_its_architecture_by_nobody_else() -> None:
+    project = make_project()
+    assert set(select(project.arches, "sm120").environment()) <= BUILD_NAMES
 
 
 @pytest.mark.parametrize("kind", SOURCES)
