@@ -96,8 +96,11 @@ def any_plan(session: Session, recipe: Recipe | None = None) -> Plan | UnlockedP
     return unlocked_for(session, recipe, session.arch) if recipe.unlocked else make_plan(session)
 
 
-def unlocked_for(session: Session, recipe: Recipe, name: str) -> UnlockedPlan:
-    """The plan of a recipe without a lock, for one architecture. Raises BadInput."""
+def unlocked_for(session: Session, recipe: Recipe, name: str, sources: ImageSources | None = None) -> UnlockedPlan:
+    """The plan of a recipe without a lock, for one architecture. Raises BadInput.
+
+    sources: the files that make images, where they are known already.
+    """
     paths, project = session.paths, session.project
     arch = select_arch(recipe, project, name, paths.relative(paths.recipe(recipe.recipe)))
     _check_smoke(session, recipe)
@@ -107,7 +110,7 @@ def unlocked_for(session: Session, recipe: Recipe, name: str) -> UnlockedPlan:
             where=paths.relative(paths.lock(recipe.recipe)),
             cure="remove the lock, or `unlocked: true` from the recipe",
         )
-    return unlocked_plan(project, recipe, arch, image_env(project, recipe, arch), image_sources(paths))
+    return unlocked_plan(project, recipe, arch, image_env(project, recipe, arch), sources or image_sources(paths))
 
 
 def _check_smoke(session: Session, recipe: Recipe) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 from graft import yamlio
 from graft.commands.estimate import estimate
-from graft.commands.session import Session, any_plan, last, load_for, plan_for, unlocked_for, wanted
+from graft.commands.session import Session, any_plan, image_sources, last, load_for, plan_for, unlocked_for, wanted
 from graft.console import size
 from graft.pins import Input
 from graft.plan import Keyed, Plan, first_difference
-from graft.recipe import Recipe, load_recipe, recipe_names
+from graft.recipe import recipe_names, recipe_of, recipe_path_checked
 from graft.store import missing
 from graft.unlocked import UnlockedPlan
 
@@ -108,25 +108,30 @@ def lint(session: Session, recipes: Sequence[str]) -> None:
     from graft.render import render
 
     checked = []
+    sources = image_sources(session.paths)
     for name in recipes or recipe_names(session.paths):
-        recipe = load_recipe(session.paths, session.project, name)
+        recipe_path_checked(session.paths, name)
+        document = yamlio.read(session.paths.recipe(name))
+        recipe = recipe_of(document, session.project, name)
         loaded = None if recipe.unlocked else load_for(session, recipe)
         for arch in recipe.arches:
-            planned = unlocked_for(session, recipe, arch) if loaded is None else plan_for(session, loaded, arch)
+            planned = (
+                unlocked_for(session, recipe, arch, sources) if loaded is None else plan_for(session, loaded, arch)
+            )
             render(session.paths, planned)
             checked.append(planned.tag)
             if isinstance(planned, UnlockedPlan) and arch == recipe.arches[0]:
-                _warn(session, recipe, planned)
+                _warn(session, document, planned)
     session.console.result(f"{len(checked)} images plan and render", {"images": checked})
 
 
-def _warn(session: Session, recipe: Recipe, planned: UnlockedPlan) -> None:
-    path = session.paths.recipe(recipe.recipe)
-    document = yamlio.read(path)
+def _warn(session: Session, document: yamlio.Document, planned: UnlockedPlan) -> None:
     for item in planned.inputs:
         if item.state != "pinned":
             line = document.where(item.position).rpartition(":")[2]
-            session.console.warn(f"{session.paths.relative(path)}:{line}: {item.name} is {item.state}: {item.why}")
+            session.console.warn(
+                f"{session.paths.relative(document.path)}:{line}: {item.name} is {item.state}: {item.why}"
+            )
 
 
 def _rows(planned: Plan) -> list[list[str]]:
