@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 from graft.errors import BadInput
 from graft.paths import Paths
 from graft.plan import Plan
+from graft.unlocked import UnlockedPlan
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Rendered:
     scripts: tuple[str, ...]
 
 
-def render(paths: Paths, plan: Plan) -> Rendered:
+def render(paths: Paths, plan: Plan | UnlockedPlan) -> Rendered:
     """Render the plan's Dockerfile.
 
     Raises BadInput for a template that is wrong, naming its file and line, and for names that do not fit.
@@ -73,8 +74,10 @@ def _environment(images: Path) -> tuple[Environment, _Current]:
     return environment, current
 
 
-def contexts_of(plan: Plan) -> tuple[str, ...]:
+def contexts_of(plan: Plan | UnlockedPlan) -> tuple[str, ...]:
     """The named contexts that a plan's Dockerfile must use, all of them."""
+    if isinstance(plan, UnlockedPlan):
+        return plan.contexts
     contexts = ["tools", "scripts", "metadata", "smoke-tests"]
     if plan.builds or plan.overlays:
         contexts.append("builder-debs")

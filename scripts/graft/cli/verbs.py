@@ -11,7 +11,12 @@ from graft.console import Console
 def _image(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.image import image
 
-    image(session_of(options, console), rerun_gate=options.rerun_gate, no_cache=options.no_cache)
+    image(
+        session_of(options, console),
+        rerun_gate=options.rerun_gate,
+        no_cache=options.no_cache,
+        unlocked=options.unlocked,
+    )
 
 
 def _plan(options: argparse.Namespace, console: Console) -> None:
@@ -81,6 +86,7 @@ VERBS: dict[str, Verb] = {
         {
             "--rerun-gate": {**FLAG, "help": "run the gate even when this image has passed it"},
             "--no-cache": {**FLAG, "help": "build every step again"},
+            "--unlocked": {**FLAG, "help": "also a recipe without a lock; the image says so"},
         },
     ),
     "plan": (
