@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graft.commands.session import Loaded, Session, image_sources, lock_inputs, plan_for
+from graft.commands.session import Loaded, Session, image_sources, lock_inputs, plan_for, unlocked_for
 from graft.errors import BadInput, GraftError
 from graft.linting import RULES, Finding, ProjectFacts, RecipeFacts, Wheels, judge_project, judge_recipe
 from graft.linting.facts import listed
@@ -148,10 +148,25 @@ class _Gather:
         except BadInput as problem:
             return replace(facts, refused=problem), []
         assert facts.recipe is not None
+        if facts.recipe.unlocked:
+            return self._unlocked(facts, facts.recipe)
         sets, refused = self._sets(facts.recipe)
         if sets is None:
             return replace(facts, patches_refused=tuple(refused)), []
         return self._locked(facts, facts.recipe, sets)
+
+    def _unlocked(self, facts: RecipeFacts, recipe: Recipe) -> tuple[RecipeFacts, list[str]]:
+        """A recipe without a lock: planned and rendered over what it pins."""
+        images: list[str] = []
+        refused: list[GraftError] = []
+        for arch in recipe.arches:
+            try:
+                planned = unlocked_for(self._session, recipe, arch, self._sources)
+                render(self._session.paths, planned)
+                images.append(planned.tag)
+            except BadInput as problem:
+                refused.append(problem)
+        return replace(facts, plans_refused=tuple(refused)), images
 
     def _sets(self, recipe: Recipe) -> tuple[dict[str, PatchSet] | None, list[GraftError]]:
         """The patch sets of a recipe; None, with what was refused, when one of them cannot be had."""

@@ -9,6 +9,8 @@ from typing import Any
 from graft.linting.arch_text import VARIABLES
 from graft.linting.facts import RecipeFacts, listed, mapped, written
 from graft.linting.model import Hit, Level, recipe_rule
+from graft.pins import inputs_of_recipe
+from graft.recipe import Recipe
 from graft.wheel_tags import fits
 from graft.yamlio import Position
 
@@ -77,9 +79,23 @@ def _floats(item: Mapping[str, Any]) -> Iterator[tuple[Position, str]]:
 )
 def pin_floating(facts: RecipeFacts) -> Iterable[Hit]:
     """A source is named by something that moves. In a recipe marked `unlocked: true` this is a warning."""
+    if facts.recipe is not None and facts.recipe.unlocked:
+        yield from _unlocked(facts, facts.recipe)
+        return
     level: Level | None = "warning" if facts.raw.get("unlocked") is True else None
     for position, said in _floating(facts):
         yield Hit(said, facts.where(*position), level=level, about=said.partition(":")[0])
+
+
+def _unlocked(facts: RecipeFacts, recipe: Recipe) -> Iterator[Hit]:
+    """Each input that is not pinned by content, on any architecture, as a plan without a lock lists them."""
+    project = facts.around.project
+    inputs = {item for arch in recipe.arches for item in inputs_of_recipe(project, recipe, arch)}
+    cure = "pin it by content; when all are pinned: take out unlocked: true, then make lock"
+    for item in sorted(inputs, key=lambda item: item.name):
+        if item.state != "pinned":
+            message = f"{item.name} is {item.state}: {item.why}"
+            yield Hit(message, facts.where(*item.position), cure, level="warning", about=item.name)
 
 
 @recipe_rule(
