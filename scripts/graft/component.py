@@ -73,7 +73,9 @@ class Component(Model):
     @classmethod
     def _stamp(cls, data: Any) -> Any:
         """A commit needs no version: the stamp that its build is told comes from it."""
-        git = data.get("git") if isinstance(data, dict) else None
+        if not isinstance(data, dict):
+            return data
+        git = data.get("git")
         commit = git.get("commit") if isinstance(git, dict) else None
         return data if "version" in data or not isinstance(commit, str) else {**data, "version": f"0+g{commit[:9]}"}
 
