@@ -133,7 +133,8 @@ SPOILS: dict[str, tuple[Callable[[Paths], None], str]] = {
     "edited": (lambda p: replaced(p.lock(NAME), "date: '2026-11-28'", "date: '2026-11-29'"), "lock-edited"),
     "requirements": (lambda p: replaced(p.requirements(NAME), "aiohttp==", "aiohttp=="[:-2] + "x=="), "lock-edited"),
     "no requirements": (lambda p: p.requirements(NAME).unlink(), "lock-stale"),
-    "merge": (lambda p: replaced(p.lock(NAME), "packages:\n", "    "latin-1": (lambda p: p.lock(NAME).write_bytes(b"caf\xe9"), "lock-invalid"),
+    "merge": (lambda p: replaced(p.lock(NAME), "packages:\n", "<<<<<<< HEAD\npackages:\n"), "lock-invalid"),
+    "latin-1": (lambda p: p.lock(NAME).write_bytes(b"caf\xe9"), "lock-invalid"),
     "patch": (
         lambda p: replaced(p.patches / "vllm" / "series.yaml", "- id: mtp-indexer-scales", "- id: other"),
         "patch-series",
@@ -189,7 +190,6 @@ def test_a_patch_that_is_wrong_is_found_though_no_recipe_uses_it(paths: Paths) -
     assert len(found.images) == 3
 
 
-<<<<<<< HEAD
 def test_what_is_not_written_yet_is_held_to_the_rules(paths: Paths) -> None:
     made = session(paths)
     document, lock = read(paths.recipe(NAME)), load_lock(paths, NAME)
@@ -202,11 +202,14 @@ def test_what_is_not_written_yet_is_held_to_the_rules(paths: Paths) -> None:
         check_new(made, document, recipe, lock.model_copy(update={"packages": tuple(others)}))
     assert "[group-torch]" in caught.value.what
     assert caught.value.cure
+
+
 @pytest.mark.parametrize("path", sorted((SOURCE / "recipes" / "reference").glob("*.yaml")), ids=lambda path: path.stem)
 def test_a_recipe_without_a_lock_has_a_warning_for_each_input_that_is_not_pinned(path: Path) -> None:
-    found = lint_project(session(Paths(SOURCE)), [path.stem])
-    recipe = load_recipe(Paths(SOURCE), session(Paths(SOURCE)).project, path.stem)
-    inputs = inputs_of_recipe(session(Paths(SOURCE)).project, recipe, recipe.arches[0])
+    made = session(Paths(SOURCE))
+    found = lint_project(made, [path.stem])
+    recipe = load_recipe(made.paths, made.project, path.stem)
+    inputs = inputs_of_recipe(made.project, recipe, recipe.arches[0])
     loose = sorted(f"{item.name} is {item.state}: {item.why}" for item in inputs if item.state != "pinned")
     assert sorted(f.message for f in found.findings) == loose
     assert {(f.rule, f.level) for f in found.findings} == {("pin-floating", "warning")}
