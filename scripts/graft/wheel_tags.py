@@ -21,8 +21,8 @@ def target_tags(base: Base) -> list[Tag]:
 
 def fits(base: Base, file: str) -> bool:
     """Whether a wheel installs on the base; False for what is no wheel's name."""
-    tags = _file_tags(file)
-    return tags is not None and not tags.isdisjoint(_tags(base.python, base.glibc, base.machine))
+    fitting = _tags(base.python, base.glibc, base.machine)
+    return any(tag in fitting for tag in _file_tags(file))
 
 
 @functools.lru_cache(maxsize=16)
@@ -45,8 +45,9 @@ def _tags(python: str, glibc: str, machine: str) -> dict[Tag, None]:
 
 
 @functools.lru_cache(maxsize=4096)
-def _file_tags(file: str) -> frozenset[Tag] | None:
+def _file_tags(file: str) -> frozenset[Tag]:
+    """The tags in a wheel's name; none in what is no wheel's name."""
     try:
         return parse_wheel_filename(file)[3]
     except InvalidWheelFilename:
-        return None
+        return frozenset()
