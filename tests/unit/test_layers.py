@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "graft",
         "errors",
         "paths hashes",
-        "yamlio proc net console store durations",
+        "yamlio proc net console store durations sarif",
         "arch apt index sources yamledit",
         "release",
         "project patchset",
