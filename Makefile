@@ -15,8 +15,8 @@ export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
-image: $(STAMP) ## plan, fetch, build, gate, tag (ARCH=sm90 RECIPE=glm-dsa RERUN_GATE=1); prints the tagged reference
-	@$(GRAFT) image $(if $(RERUN_GATE),--rerun-gate)
+image: $(STAMP) ## plan, fetch, build, gate, tag (ARCH=sm90 RECIPE=glm-dsa RERUN_GATE=1 UNLOCKED=1); prints the tagged reference
+	@$(GRAFT) image $(if $(RERUN_GATE),--rerun-gate) $(if $(UNLOCKED),--unlocked)
 
 plan: $(STAMP) ## what would be fetched and built, with keys; no network, no engine
 	@$(GRAFT) plan --why
@@ -30,7 +30,7 @@ update: $(STAMP) ## newer versions and what they change (COMPONENT=vllm TO=0.33.
 fetch: $(STAMP) ## download everything that the lock names
 	@$(GRAFT) fetch
 
-lint: $(STAMP) ## load, plan and render every recipe for every architecture
+lint: $(STAMP) ## hold every recipe, lock and patch to the rules of docs/rules.md (or one: RECIPE=glm-dsa)
 	@$(GRAFT) lint
 
 render: $(STAMP) ## print the Dockerfile

@@ -73,6 +73,10 @@ class Arch(Model):
         """`sm_90a`, for CUTE_DSL_ARCH."""
         return self.nvcc
 
+    def of_family(self) -> Arch:
+        """The same with the suffix `f` in all forms: code that runs in the whole family, as 12.0f on 12.0 and 12.1."""
+        return Arch(name=self.name, row=self.row.model_copy(update={"suffix": "f"}))
+
     def environment(self) -> dict[str, str]:
         """What a component's build is told, under the names upstream reads."""
         return {

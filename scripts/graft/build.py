@@ -25,6 +25,7 @@ from graft.paths import Paths
 from graft.plan import Layer, Plan
 from graft.render import Rendered
 from graft.store import CHECKED_MTIME, Store
+from graft.unlocked import UnlockedPlan
 from graft.yamlio import dump
 
 STEP = re.compile(r"^#(\d+) (.*)$")
@@ -166,13 +167,13 @@ def stage_seconds(log: Path) -> dict[str, float]:
     return taken
 
 
-def by_hand(plan: Plan, rendered: Rendered, folder: Path) -> str:
+def by_hand(plan: Plan | UnlockedPlan, rendered: Rendered, folder: Path) -> str:
     """The command that builds the rendered file without Graft."""
     return proc.quoted(_command(plan, rendered, folder, Path("docker"), "runtime", {}).argv)
 
 
 def _command(
-    plan: Plan,
+    plan: Plan | UnlockedPlan,
     rendered: Rendered,
     folder: Path,
     docker: Path,
@@ -186,7 +187,7 @@ def _command(
         folder / "main",
         {name: folder / name for name in rendered.contexts},
         target,
-        plan.lock.epoch,
+        plan.epoch,
         folder / f"{target}.iid",
         secrets,
         no_cache,

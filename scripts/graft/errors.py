@@ -17,6 +17,7 @@ class GraftError(Exception):
     where: `file:line`, `patch, hunk`, an artifact name, or None.
     cure:  what the user can do, usually a command.
     tail:  the last lines of a failed program's output.
+    findings: each (where, what) of an error that is about several places.
     """
 
     exit_code: ClassVar[int] = 1
@@ -29,6 +30,7 @@ class GraftError(Exception):
         self.where = where
         self.cure = cure
         self.tail = tail
+        self.findings: tuple[tuple[str, str], ...] = ()
 
     def as_dict(self) -> dict[str, str | int | None]:
         """The error as `--json` prints it."""

@@ -20,8 +20,8 @@ from graft.apt import DebPin
 from graft.errors import BadInput, LockStale
 from graft.hashes import digest_of
 from graft.paths import Paths
-from graft.project import Project, Suite
-from graft.recipe import Date, Recipe
+from graft.project import Base, Project, Suite
+from graft.recipe import Component, Date, Recipe
 from graft.yamlio import Model, dump, parse, validate
 
 FORMAT = 2
@@ -162,6 +162,7 @@ def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) 
             "arches": sorted(c.arches) if c.arches is not None else None,
             "overrides": c.overrides,
             "build": c.build,
+            **_origin(c),
         }
         for name, c in recipe.components.items()
     ]
@@ -181,17 +182,26 @@ def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) 
     return {
         "packages": digest_of(packages),
         "base": digest_of(
-            {
-                "name": recipe.base,
-                **base.model_dump(mode="json", include={"runtime", "builder"}),
-                "suite": base.bootstrap.suite,
-                "pockets": list(base.bootstrap.pockets),
-            }
+            {"name": recipe.base, **base.model_dump(mode="json", include={"runtime", "builder"}), **_base_of(base)}
         ),
         "patches": digest_of(
             {"patches": sorted(recipe.patches), "facts": patch_facts, "packages": digest_of(packages)}
         ),
     }
+
+
+def _base_of(base: Base) -> dict[str, Any]:
+    if base.bootstrap is not None:
+        return {"suite": base.bootstrap.suite, "pockets": list(base.bootstrap.pockets)}
+    return base.model_dump(mode="json", include={"image"})
+
+
+def _origin(component: Component) -> dict[str, Any]:
+    """What a component is resolved from beside a name and a version; empty for a wheel or sdist of the host's index."""
+    data = component.model_dump(
+        mode="json", include={"git", "archive", "image", "apt", "index", "provides"}, exclude_none=True
+    )
+    return {"origin": data} if data else {}
 
 
 def load_lock(paths: Paths, recipe: str) -> Lock:

@@ -28,6 +28,7 @@ from graft.hashes import file_sha256
 CHUNK = 1 << 16
 #: Seconds to connect, and to wait for the next byte; also how long Ctrl-C may wait for a stalled server.
 TIMEOUT = (10.0, 20.0)
+QUESTION_TIMEOUT = (4.0, 6.0)
 ATTEMPTS = 6
 #: Worth another try; every other 4xx is final.
 TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -75,6 +76,18 @@ def get(client: Session, url: str, *, accept: str, what: str) -> requests.Respon
         return None
     _refuse(response, what)
     return response
+
+
+def unanswered(client: Session, url: str) -> str | None:
+    """Why nobody answers at `url`, in a few words without the address; None when somebody does, whatever he says.
+
+    One question and no second try: for messages, where waiting would say no more.
+    """
+    try:
+        client.head(url, timeout=QUESTION_TIMEOUT, allow_redirects=False).close()
+    except requests.RequestException as problem:
+        return _reason(problem)
+    return None
 
 
 def download(

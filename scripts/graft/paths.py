@@ -67,7 +67,13 @@ class Paths:
         return self.state / "logs"
 
     def recipe(self, name: str) -> Path:
-        return self.recipes / f"{name}.yaml"
+        """recipes/<name>.yaml, or the one in a folder of recipes/; the first where there is none."""
+        path = self.recipes / f"{name}.yaml"
+        return path if path.is_file() else next(iter(self.recipe_folders(f"{name}.yaml")), path)
+
+    def recipe_folders(self, pattern: str) -> list[Path]:
+        """Recipes in folders one level below recipes/, where those of one origin lie together."""
+        return sorted(path for path in self.recipes.glob(f"*/{pattern}") if path.parent != self.locks)
 
     def lock(self, recipe: str) -> Path:
         return self.locks / f"{recipe}.lock.yaml"

@@ -6,10 +6,9 @@ step and of nothing else; its inputs stay readable by name, so that a difference
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from packaging.version import Version
 
@@ -20,6 +19,7 @@ from graft.hashes import digest_of
 from graft.lock import FilePin, Lock, PackagePin, PatchedComponent
 from graft.project import Base, Project
 from graft.recipe import Component, Recipe
+from graft.tags import Naming, check_tag, facts_of, filled, references
 
 VENV = "/opt/venv"
 KEY_LENGTH = 12
@@ -38,6 +38,16 @@ SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
     "builder": ("install-debs.sh", "install-wheels.sh"),
     "source": ("apply-patches.sh", "unpack-sdist.sh"),
     "build-flashinfer-aot": ("build-flashinfer-aot.py",),
+    "build-python": ("build-python.sh", "install-wheels.sh"),
+    "build-make": ("build-make.py", "install-wheels.sh"),
+    "build-image": (),
+    "base-image": ("check-debs.sh", "install-debs.sh"),
+    "base-open": (),
+    "foundation-image": ("install-wheels.sh", "venv-of-image.sh"),
+    "builder-open": ("install-debs.sh", "install-wheels.sh"),
+    "source-git": ("checkout-git.sh",),
+    "source-archive": ("unpack-archive.sh",),
+    "source-sdist": ("unpack-sdist.sh",),
     "packages": ("install-wheels.sh",),
     "overlay": ("apply-patches.sh", "overlay-wheel.py"),
     "runtime": (),
@@ -45,7 +55,7 @@ SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
 }
 #: Distributions of NVIDIA's libraries and toolkit: big, and changed only with CUDA or torch.
 CUDA_PREFIXES = ("nvidia-", "cuda-")
-TAG = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
+CHANNELS = "build.yaml: channels"
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,11 @@ class Build:
     memory_gb: int
     keyed: Keyed
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Its stages, in order: files of images/stages/."""
+        return _own_stages(str(self.component.build))
+
 
 @dataclass(frozen=True)
 class Overlay:
@@ -139,6 +154,22 @@ class Plan:
     env: Mapping[str, str]
     environment: Keyed
 
+    #: Stages (files of images/stages/) that another kind of plan takes from elsewhere.
+    base_stage: ClassVar[str] = "base"
+    foundation_stage: ClassVar[str] = "foundation"
+    builder_stage: ClassVar[str] = "builder"
+    #: Components that are there for the builds of others alone.
+    sources: ClassVar[tuple[()]] = ()
+
+    @property
+    def needs_builder(self) -> bool:
+        return bool(self.builds or self.overlays)
+
+    @property
+    def epoch(self) -> int:
+        """Seconds since 1970: the SOURCE_DATE_EPOCH of the image."""
+        return self.lock.epoch
+
     @property
     def base(self) -> Base:
         return self.project.bases[self.recipe.base]
@@ -154,17 +185,10 @@ class Plan:
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """References that move: the templates of build.yaml, filled in."""
-        facts = {
-            "recipe": self.recipe.recipe,
-            "arch": self.arch.name,
-            "cuda": self.recipe.cuda,
-            "lock.date": self.lock.date,
-            "key12": self.image.short,
-            **{f"{name}.version": c.version for name, c in self.recipe.components.items()},
-            **{f"{name}.short": (c.commit or c.version)[:9] for name, c in self.recipe.components.items()},
-        }
-        return tuple(f"{self.project.repository}:{_filled(t, facts)}" for t in self.project.channels)
+        """References that move: the templates of build.yaml and of the recipe, filled in."""
+        facts = facts_of(self.recipe, Naming(self.arch.name, self.lock.date, self.image.short))
+        moving = (filled(template, facts, CHANNELS) for template in self.project.channels)
+        return (*(f"{self.project.repository}:{tag}" for tag in moving), *references(self.recipe, facts))
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -173,8 +197,10 @@ class Plan:
 
     @property
     def waivers(self) -> list[dict[str, Any]]:
-        """The recipe's waivers that hold for this architecture."""
-        return [w.model_dump(mode="json") for w in self.recipe.waivers if w.arch in (None, self.arch.name)]
+        """The recipe's waivers that hold for the gate on this architecture."""
+        return [
+            w.model_dump(mode="json") for w in self.recipe.waivers if w.of_gate and w.arch in (None, self.arch.name)
+        ]
 
     def labels(self) -> dict[str, str]:
         """OCI labels of the image."""
@@ -300,7 +326,7 @@ def plan(
         "components": digest_of([[n, c.model_dump(mode="json")] for n, c in recipe.components_on(arch.name).items()]),
         "layer order": digest_of([layer.name for layer in layers]),
         "env": digest_of(dict(env)),
-        "stages": digest_of([_files_of(sources, _stages(builds, overlays)), sources.templates.get("Dockerfile.j2")]),
+        "stages": digest_of([files_of(sources, _stages(builds, overlays)), sources.templates.get("Dockerfile.j2")]),
         "graft": __version__,
         # A label of the image, and the key must know every byte.
         "environment": environment.key,
@@ -312,7 +338,7 @@ def plan(
         "smoke": digest_of(dict(sources.smoke)),
         "patch tests": digest_of(dict(sources.patch_tests)),
         "list": digest_of(list(recipe.smoke)),
-        "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers]),
+        "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers if w.of_gate]),
     }
     made = Plan(
         project,
@@ -341,7 +367,9 @@ def site_packages(base: Base) -> str:
 
 def image_env(project: Project, recipe: Recipe, arch: Arch) -> dict[str, str]:
     """The image's whole environment: what its tools need to find each other, and the recipe's own."""
-    toolkit = f"{site_packages(project.bases[recipe.base])}/nvidia/cu{recipe.cuda.partition('.')[0]}"
+    base = project.bases[recipe.base]
+    toolkit = base.toolkit or f"{site_packages(base)}/nvidia/cu{recipe.cuda.partition('.')[0]}"
+    of_family = any(c.family and c.distribution == "flashinfer-python" for c in recipe.components.values())
     made = {
         "PATH": f"{VENV}/bin:{toolkit}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "CUDA_HOME": toolkit,
@@ -350,18 +378,20 @@ def image_env(project: Project, recipe: Recipe, arch: Arch) -> dict[str, str]:
         # What NVIDIA's container runtime gives to a container that does not ask with --gpus.
         "NVIDIA_VISIBLE_DEVICES": "all",
         "NVIDIA_DRIVER_CAPABILITIES": "compute,utility",
-        "FLASHINFER_CUDA_ARCH_LIST": arch.torch_list,
+        "FLASHINFER_CUDA_ARCH_LIST": (arch.of_family() if of_family else arch).torch_list,
         "TORCH_CUDA_ARCH_LIST": arch.torch_list,
     }
+    kept = {name: base.env[name] for name in recipe.keep_env}
     # Defaults may be changed; what the tools find each other by, and the architecture, may not.
-    clash = sorted({*made} & {*recipe.env} - {"LANG", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"})
+    clash = sorted({*made} & {*recipe.env, *kept} - {"LANG", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"})
     if clash:
         raise BadInput(
             f"env: {clash[0]} is set by Graft, from the base and the architecture",
             where=f"recipes/{recipe.recipe}.yaml",
             cure="remove it from the recipe",
         )
-    return {**made, **recipe.env}
+    # A value that nobody wrote down stays what the base says.
+    return {**{name: value for name, value in kept.items() if value is not None}, **made, **recipe.env}
 
 
 def patch_test(component: str, patch_id: str) -> str:
@@ -457,7 +487,7 @@ def _environment(
             "python": digest_of([lock.resolver["python"], lock.resolver["platform"]]),
             "architecture": digest_of(arch.environment()),
             "env": digest_of(dict(env)),
-            "stages": digest_of(_files_of(sources, ("base", "foundation", "packages"))),
+            "stages": digest_of(files_of(sources, ("base", "foundation", "packages"))),
             **{f"layer {layer.name}": digest_of([p.sha256 for p in layer.packages]) for layer in layers},
             **{
                 f"component {b.name}": digest_of({k: v for k, v in b.keyed.inputs.items() if k != "patches"})
@@ -483,15 +513,19 @@ def _build(
     inputs = {
         "source": source.sha256,
         "patches": digest_of([p.sha256 for p in patched.patches] if patched else []),
-        "stages": digest_of(_files_of(sources, _stages_of_build(kind))),
+        "stages": digest_of(files_of(sources, _stages_of_build(kind))),
         "options": digest_of([kind, list(component.modules)]),
         **toolchain,
     }
     return Build(name, component, source, patched, project.builds[kind].memory_gb, Keyed(inputs))
 
 
+def _own_stages(kind: str) -> tuple[str, ...]:
+    return ("source", f"build-{kind}")
+
+
 def _stages_of_build(kind: str) -> tuple[str, ...]:
-    return ("base", "foundation", "builder", "source", f"build-{kind}")
+    return ("base", "foundation", "builder", *_own_stages(kind))
 
 
 def _stages(builds: Sequence[Build], overlays: Sequence[Overlay]) -> tuple[str, ...]:
@@ -504,7 +538,7 @@ def _stages(builds: Sequence[Build], overlays: Sequence[Overlay]) -> tuple[str, 
     return tuple(dict.fromkeys(names))
 
 
-def _files_of(sources: ImageSources, stages: Sequence[str]) -> dict[str, str]:
+def files_of(sources: ImageSources, stages: Sequence[str]) -> dict[str, str]:
     """The files that make these stages, hashed: templates, macros, scripts, and the reader that proves a compile."""
     names = {f"stages/{stage}.j2" for stage in stages}
     names |= {name for name in sources.templates if name.startswith("macros/")}
@@ -523,7 +557,7 @@ def _overlay(
         "wheel": wheel.sha256,
         "patches": digest_of([p.sha256 for p in patched.patches]),
         "result": patched.result,
-        "stages": digest_of(_files_of(sources, ("overlay",))),
+        "stages": digest_of(files_of(sources, ("overlay",))),
     }
     layer = next(layer.name for layer in layers if wheel in layer.packages)
     return Overlay(name, layer, wheel, patched, Keyed(inputs))
@@ -583,17 +617,4 @@ def _check_flashinfer(lock: Lock, arch: Arch) -> None:
 
 def _check_tags(plan: Plan) -> None:
     for reference in (plan.tag, *plan.channels):
-        tag = reference.rpartition(":")[2]
-        if not TAG.match(tag):
-            raise BadInput(
-                f"{tag!r} is not a legal image tag", where="build.yaml: channels", cure="shorten or change it"
-            )
-
-
-def _filled(template: str, facts: Mapping[str, str]) -> str:
-    def value(match: re.Match[str]) -> str:
-        if match[1] not in facts:
-            raise BadInput(f"unknown placeholder {{{match[1]}}}", where="build.yaml: channels", cure=", ".join(facts))
-        return facts[match[1]].replace("+", "_")
-
-    return re.sub(r"\{([^{}]*)\}", value, template)
+        check_tag(reference, CHANNELS)

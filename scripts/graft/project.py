@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from packaging.utils import canonicalize_name
 from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from graft.arch import NAME, ArchRow, CudaVersion
 from graft.errors import BadInput
+from graft.release import EnvKey, EnvValue
+from graft.sources import Digest, ImagePath, Reference
 from graft.yamlio import Model, load
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=63)]
@@ -29,15 +31,44 @@ class Bootstrap(Model):
     snapshot: str | None = None
 
 
-class Base(Model):
-    """What an image starts from; `runtime` and `builder` are Debian package names."""
+class BaseImage(Model):
+    """A base that somebody made; without digest it is whatever its tag names on that day."""
 
-    bootstrap: Bootstrap
+    reference: Reference
+    digest: Digest | None = None
+
+
+class Base(Model):
+    """What an image starts from; `runtime` and `builder` are Debian package names.
+
+    Of a base image this says what nobody can know without having it:
+    toolkit: where its CUDA toolkit lies.
+    venv:    `new` (an empty one), `over-system` (one that sees the image's own packages), `kept` (it has one).
+    env:     what it sets; null where the value was never written down.
+    """
+
+    bootstrap: Bootstrap | None = None
+    image: BaseImage | None = None
+    toolkit: ImagePath | None = None
+    venv: Literal["new", "over-system", "kept"] = "new"
+    env: dict[EnvKey, EnvValue | None] = Field(default_factory=dict)
     python: CudaVersion | Annotated[str, StringConstraints(pattern=r"^3\.[0-9]{1,2}$")]
     glibc: Annotated[str, StringConstraints(pattern=r"^2\.[0-9]{2}$")]
     machine: Annotated[str, StringConstraints(pattern=r"^x86_64$")]
-    runtime: tuple[DebianName, ...] = Field(min_length=1, strict=False)
+    runtime: tuple[DebianName, ...] = Field(default=(), strict=False)
     builder: tuple[DebianName, ...] = Field(strict=False)
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Base:
+        if (self.bootstrap is None) == (self.image is None):
+            raise ValueError("a base is made with bootstrap or is an image: give one of the two")
+        if self.bootstrap is not None and not self.runtime:
+            raise ValueError("a bootstrap base needs runtime: its Debian packages")
+        if self.bootstrap is not None and (self.env or self.toolkit or self.venv != "new"):
+            raise ValueError("env, toolkit and venv say what a base image brings; a bootstrap base brings none of it")
+        if self.image is not None and self.toolkit is None:
+            raise ValueError("a base image needs toolkit: where its CUDA toolkit lies, for example /usr/local/cuda")
+        return self
 
     @property
     def platform(self) -> str:
@@ -77,6 +108,7 @@ class Project(Model):
     builds: dict[Slug, BuildKind]
     engine: EngineConfig
     index: str | None = None
+    indexes: dict[Slug, str | None] = Field(default_factory=dict)
     channels: tuple[TagTemplate, ...] = Field(min_length=1, strict=False)
 
     @field_validator("groups", mode="before")
@@ -94,8 +126,9 @@ class Project(Model):
                 raise ValueError(f"arches.{name}: compute capability {row.capability} is another architecture's")
         if self.arch not in self.arches:
             raise ValueError(f"arch: {self.arch!r} is not in the table below")
-        if self.index is not None and not re.fullmatch(r"https?://[^\s]+", self.index):
-            raise ValueError("index: expected an http or https address")
+        for name, address in (("index", self.index), *((f"indexes.{n}", a) for n, a in self.indexes.items())):
+            if address is not None and not re.fullmatch(r"https?://[^\s]+", address):
+                raise ValueError(f"{name}: expected an http or https address")
         return self
 
     def group_of(self, distribution: str) -> str | None:

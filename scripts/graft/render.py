@@ -6,14 +6,17 @@ nobody uses, is an error here and not a pull of that name from a registry.
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError, TemplateSyntaxError
 
 from graft.errors import BadInput
 from graft.paths import Paths
 from graft.plan import Plan
+from graft.unlocked import UnlockedPlan
 
 
 @dataclass(frozen=True)
@@ -25,24 +28,14 @@ class Rendered:
     scripts: tuple[str, ...]
 
 
-def render(paths: Paths, plan: Plan) -> Rendered:
+def render(paths: Paths, plan: Plan | UnlockedPlan) -> Rendered:
     """Render the plan's Dockerfile.
 
     Raises BadInput for a template that is wrong, naming its file and line, and for names that do not fit.
     """
     names = _Names(contexts_of(plan))
-    environment = Environment(
-        loader=FileSystemLoader(paths.images),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-    environment.globals.update(
-        context=names.context, stage=names.stage, use=names.use, script_file=names.script, plan=plan
-    )
-    environment.filters["quoted"] = quoted
+    environment, current = _environment(paths.images)
+    current.names, environment.globals["plan"] = names, plan
     try:
         text = environment.get_template("Dockerfile.j2").render()
     except TemplateSyntaxError as problem:
@@ -54,8 +47,37 @@ def render(paths: Paths, plan: Plan) -> Rendered:
     return Rendered(text.rstrip("\n") + "\n", tuple(sorted(names.used)), tuple(sorted(names.scripts)))
 
 
-def contexts_of(plan: Plan) -> tuple[str, ...]:
+class _Current:
+    """The names of the rendering that goes on: templates are compiled once, and keep the functions they saw."""
+
+    names: _Names
+
+
+@functools.lru_cache(maxsize=4)
+def _environment(images: Path) -> tuple[Environment, _Current]:
+    current = _Current()
+    environment = Environment(
+        loader=FileSystemLoader(images),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.globals.update(
+        context=lambda name: current.names.context(name),
+        stage=lambda name: current.names.stage(name),
+        use=lambda name: current.names.use(name),
+        script_file=lambda name: current.names.script(name),
+    )
+    environment.filters["quoted"] = quoted
+    return environment, current
+
+
+def contexts_of(plan: Plan | UnlockedPlan) -> tuple[str, ...]:
     """The named contexts that a plan's Dockerfile must use, all of them."""
+    if isinstance(plan, UnlockedPlan):
+        return plan.contexts
     contexts = ["tools", "scripts", "metadata", "smoke-tests"]
     if plan.builds or plan.overlays:
         contexts.append("builder-debs")

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from graft import __version__
+from graft.sarif import Result, Rule, document
 
-SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 #: What a verdict means, for the rules of a SARIF report and the legend of the documentation.
 MEANING = {
     "exact": "applies where it was made",
@@ -160,10 +159,8 @@ def _html(value: str) -> str:
 def sarif(reports: Sequence[SeriesReport]) -> dict[str, Any]:
     """SARIF 2.1.0: a result for each hunk that does not apply as it is, and for each end that is reached."""
     results = [result for report in reports for patch in report.patches for result in _results(report, patch)]
-    used = sorted({str(result["ruleId"]) for result in results})
-    rules = [{"id": rule, "shortDescription": {"text": _rule_text(rule)}} for rule in used]
-    driver = {"name": "graft", "version": __version__, "rules": rules}
-    return {"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    used = sorted({result.rule for result in results})
+    return document([Rule(rule, _rule_text(rule)) for rule in used], results)
 
 
 def _rule_text(rule: str) -> str:
@@ -171,27 +168,16 @@ def _rule_text(rule: str) -> str:
     return named.get(rule) or f"the patch {MEANING[rule]}"
 
 
-def _results(report: SeriesReport, patch: PatchReport) -> Iterable[dict[str, Any]]:
+def _results(report: SeriesReport, patch: PatchReport) -> Iterable[Result]:
     against = f"{report.component} {report.against}"
     for hunk in patch.hunks:
         if hunk.verdict != "exact":
             level = "note" if hunk.verdict == "offset" else "error"
             said = ". ".join(part for part in (*_hunk_lines(hunk), patch.cure) if part)
-            yield _result(hunk.verdict, level, f"{against}: {said}", patch.file, hunk.at_line)
+            yield Result(hunk.verdict, level, f"{against}: {said}", patch.file, hunk.at_line)
     if not patch.hunks or (patch.verdict not in {hunk.verdict for hunk in patch.hunks} and not patch.buildable):
-        yield _result(patch.verdict, "error", f"{against}: {patch.detail or MEANING[patch.verdict]}", patch.file, 1)
+        yield Result(patch.verdict, "error", f"{against}: {patch.detail or MEANING[patch.verdict]}", patch.file, 1)
     if patch.when:
-        yield _result("not-meant", "error", f"{against}: {patch.when}", patch.file, 1)
+        yield Result("not-meant", "error", f"{against}: {patch.when}", patch.file, 1)
     if patch.end_reached:
-        yield _result("end-reached", "warning", f"{against}: {patch.end}. Until: {patch.until}", patch.file, 1)
-
-
-def _result(rule: str, level: str, message: str, file: str, line: int) -> dict[str, Any]:
-    location = {"artifactLocation": {"uri": file, "uriBaseId": "%SRCROOT%"}, "region": {"startLine": max(line, 1)}}
-    return {
-        "ruleId": rule,
-        "level": level,
-        "message": {"text": message},
-        "locations": [{"physicalLocation": location}],
-        "partialFingerprints": {"graft/v1": f"{file}:{rule}:{line}"},
-    }
+        yield Result("end-reached", "warning", f"{against}: {patch.end}. Until: {patch.until}", patch.file, 1)

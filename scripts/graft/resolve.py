@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from graft import proc
@@ -26,11 +26,9 @@ from graft.index import Indexes
 from graft.lock import FilePin, PackagePin, Use
 from graft.project import Base, Project
 from graft.recipe import Component, Recipe
+from graft.wheel_tags import target_tags
 
 RESOLVE_SECONDS = 600.0
-#: glibc versions for which manylinux tags exist, oldest first (PEP 600; 2.5 is manylinux1).
-OLDEST_GLIBC = 5
-LEGACY_TAGS = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 
 
 @dataclass(frozen=True)
@@ -121,24 +119,6 @@ def file_of_version(
         else _wheel(pinned.distribution, entry, target_tags(base), base)
     )
     return FilePin(**_facts(pinned.distribution, entry, chosen))
-
-
-def target_tags(base: Base) -> list[Tag]:
-    """The wheel tags that fit the base, best first (PEP 425, PEP 600)."""
-    newest = int(base.glibc.partition(".")[2])
-    platforms = []
-    for minor in range(newest, OLDEST_GLIBC - 1, -1):
-        platforms.append(f"manylinux_2_{minor}_{base.machine}")
-        if minor in LEGACY_TAGS:
-            platforms.append(f"{LEGACY_TAGS[minor]}_{base.machine}")
-    platforms.append(f"linux_{base.machine}")
-    major, minor_version = (int(part) for part in base.python.split("."))
-    version = (major, minor_version)
-    interpreter = f"cp{major}{minor_version}"
-    return [
-        *cpython_tags(version, platforms=platforms),
-        *compatible_tags(version, interpreter=interpreter, platforms=platforms),
-    ]
 
 
 def best_wheel(files: Sequence[Mapping[str, Any]], tags: Sequence[Tag]) -> Mapping[str, Any] | None:

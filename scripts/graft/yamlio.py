@@ -1,6 +1,6 @@
 """The one door for YAML: a strict loader that knows where everything stands.
 
-Stricter than YAML: one document, UTF-8, at most 10 MB, no anchors or aliases, no duplicate
+Stricter than YAML: one document, UTF-8, at most 1 MB (what Graft itself wrote: 10), no anchors or aliases, no duplicate
 keys, string keys only. Values are validated by a pydantic model; each finding is reported
 as `file:line: what` with a suggestion, all of them at once, as BadInput.
 """
@@ -18,6 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from graft.errors import BadInput
 
 MAX_BYTES = 10_000_000
+#: Of a file that people write. 10 MB of YAML take a minute and 1.3 GB to read; no recipe has a tenth of that.
+MAX_WRITTEN = 1_000_000
 MAX_DEPTH = 32
 
 Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -58,18 +60,19 @@ def load(path: Path, model: type[M]) -> M:
 def read(path: Path) -> Document:
     """The file as plain data with positions. Raises BadInput."""
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as stream:
+            raw = stream.read(MAX_WRITTEN + 1)
     except FileNotFoundError as problem:
         raise BadInput("file not found", where=str(path), cure=_similar_file(path)) from problem
     except OSError as problem:
         raise BadInput(f"cannot be read: {problem.strerror}", where=str(path)) from problem
-    return parse(raw, path)
+    return parse(raw, path, MAX_WRITTEN)
 
 
-def parse(raw: bytes, path: Path) -> Document:
+def parse(raw: bytes, path: Path, limit: int = MAX_BYTES) -> Document:
     """Bytes of a YAML file as plain data with positions. Raises BadInput."""
-    if len(raw) > MAX_BYTES:
-        raise BadInput(f"larger than {MAX_BYTES // 1_000_000} MB", where=str(path), cure="split it, or remove data")
+    if len(raw) > limit:
+        raise BadInput(f"larger than {limit // 1_000_000} MB", where=str(path), cure="split it, or remove data")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -103,10 +106,10 @@ def findings_error(findings: list[tuple[str, str]]) -> BadInput:
     """One BadInput for several (where, what) findings."""
     ordered = list(dict.fromkeys(findings))
     where, what = ordered[0]
-    if len(ordered) == 1:
-        return BadInput(what, where=where)
     rest = "\n".join(f"  {w}: {t}" for w, t in ordered[1:])
-    return BadInput(f"{what}\nand {len(ordered) - 1} more:\n{rest}", where=where)
+    problem = BadInput(f"{what}\nand {len(ordered) - 1} more:\n{rest}" if rest else what, where=where)
+    problem.findings = tuple(ordered)
+    return problem
 
 
 def dump(data: Mapping[str, Any], header: str = "") -> str:
@@ -119,8 +122,8 @@ def dump(data: Mapping[str, Any], header: str = "") -> str:
 
 
 def _compose(text: str, path: Path) -> yaml.Node | None:
-    # Events before nodes: an alias must be refused before anything expands it.
-    for event in yaml.parse(text, Loader=Loader):
+    # Events before nodes: an alias must be refused before anything expands it. Without these signs there is none.
+    for event in yaml.parse(text, Loader=Loader) if "&" in text or "*" in text else ():
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             line = event.start_mark.line + 1 if event.start_mark else 1
             raise BadInput("anchors and aliases are not allowed", where=f"{path}:{line}", cure="write the value out")

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import judge_scale
+import lint_scale
 
 from graft.commands.image import build as build_image
 from graft.commands.session import Session, make_plan, open_session
@@ -82,6 +83,14 @@ def measure(bench: Bench, *, quick: bool) -> None:
             f"{scale.patches} patches over {scale.files:,} files judged",
             scale.seconds,
             note=f"{scale.mebibytes:.0f} MiB beside the files themselves",
+        )
+    )
+    half, whole = lint_scale.measure(lint_scale.RECIPES // 2), lint_scale.measure()
+    bench.rows.append(
+        Row(
+            f"lint of {whole.recipes:,} recipes with {lint_scale.COMPONENTS} components each",
+            whole.seconds,
+            note=f"{whole.images:,} images planned and rendered; {half.seconds:.1f} s for half of them",
         )
     )
     fetch_seconds = timed_cli(bench, "fetch")

@@ -16,6 +16,7 @@ from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Project
 from graft.recipe import Recipe, select_arch
+from graft.unlocked import UnlockedPlan, unlocked_plan
 
 Data = dict[str, Any]
 Edit = Callable[[Data], object]
@@ -28,7 +29,7 @@ PROJECT: Data = {
         "sm90": {"capability": "9.0", "suffix": "a", "cuda": "12.0", "devices": ["H100"]},
         "sm100": {"capability": "10.0", "suffix": "a", "cuda": "12.8", "devices": ["B200"]},
         "sm110": {"capability": "11.0", "suffix": "a", "cuda": "13.0", "devices": ["Thor"]},
-        "sm120": {"capability": "12.0", "suffix": "a", "cuda": "12.8", "devices": ["RTX PRO 6000"]},
+        "sm120": {"capability": "12.0", "suffix": "a", "cuda": "12.8", "family": "12.9", "devices": ["RTX PRO 6000"]},
     },
     "bases": {
         "debian12": {
@@ -38,16 +39,37 @@ PROJECT: Data = {
             "machine": "x86_64",
             "runtime": ["python3.11", "gcc"],
             "builder": ["git"],
-        }
+        },
+        "ubuntu": {
+            "image": {"reference": "nvidia/cuda:13.2.1-devel"},
+            "toolkit": "/usr/local/cuda",
+            "env": {"NCCL_GRAPH_FILE": None, "LD_LIBRARY_PATH": "/usr/local/cuda/lib64"},
+            "python": "3.12",
+            "glibc": "2.39",
+            "machine": "x86_64",
+            "runtime": ["python3.12"],
+            "builder": ["git", "ccache"],
+        },
+        "foundation": {
+            "image": {"reference": "registry.invalid:5000/base/torch", "digest": "sha256:" + "e" * 64},
+            "toolkit": "/usr/local/cuda",
+            "venv": "kept",
+            "python": "3.12",
+            "glibc": "2.39",
+            "machine": "x86_64",
+            "builder": [],
+        },
     },
     "toolkit": ["nvidia-cuda-nvcc"],
     "groups": {"torch": ["torch", "triton"]},
     "builds": {
         "flashinfer-aot": {"requires": ["ninja==1.13"], "memory_gb": 4},
-        "python": {"requires": [], "memory_gb": 1},
+        "python": {"requires": ["setuptools>=77"], "memory_gb": 1},
+        "make": {"requires": [], "memory_gb": 2},
     },
     "engine": {"packages": {"trixie": ["docker.io"]}, "keep": "40GB"},
     "index": None,
+    "indexes": {"second": None, "third": "https://index.invalid/simple"},
     "channels": ["{recipe}-{arch}"],
 }
 
@@ -74,6 +96,92 @@ RECIPE: Data = {
     "env": {"VLLM_NO_USAGE_STATS": "1"},
     "smoke": ["core"],
     "waivers": [],
+}
+
+
+def commit(digit: str) -> str:
+    """A commit, or a tree, of one digit."""
+    return digit * 40
+
+
+#: A recipe without a lock, with every kind of source.
+OPEN: Data = {
+    "recipe": "open",
+    "summary": "A recipe without a lock",
+    "release": "r7",
+    "date": "2026-06-21",
+    "unlocked": True,
+    "base": "ubuntu",
+    "cuda": "13.2",
+    "arches": ["sm120"],
+    "components": {
+        "torch": {"wheel": "torch", "version": "2.12.0+cu132", "index": "second"},
+        "numba": {"wheel": "numba", "version": "0.65.0"},
+        "nccl": {
+            "git": {"url": "https://git.invalid/nccl.git", "commit": commit("1")},
+            "version": "2.30.4",
+            "build": "make",
+            "provides": "nvidia-nccl-cu13",
+            "overrides": "torch",
+        },
+        "cublas": {"apt": ["libcublas13", "libcublas13-dev"], "version": "13.4.1.2-1"},
+        "cutlass": {"git": {"url": "https://git.invalid/cutlass.git", "commit": commit("2"), "ref": "main"}},
+        "mathlib": {
+            "archive": {"url": "https://files.invalid/math-1.tar.gz", "sha256": "a" * 64},
+            "version": "1.0",
+        },
+        "flashinfer": {
+            "image": {"reference": "reg.invalid/wheels:1", "digest": "sha256:" + "b" * 64, "paths": ["/opt/wheels"]},
+            "version": "0.6.18+cu132",
+            "commit": commit("c"),
+            "provides": "flashinfer-python",
+            "family": True,
+        },
+        "b12x": {
+            "git": {"url": "https://git.invalid/b12x.git", "commit": commit("3"), "tree": commit("4")},
+            "build": "python",
+            "provides": "b12x",
+        },
+        "vllm": {
+            "git": {
+                "url": "https://git.invalid/vllm.git",
+                "commit": commit("5"),
+                "ref": "dev/x",
+                "tree": commit("6"),
+                "pulls": [
+                    {"number": 31, "head": commit("7"), "note": "why"},
+                    {"number": 44, "head": commit("8"), "url": "https://git.invalid/fork.git"},
+                ],
+                "lost": [{"patch": "topk-scores", "sha256": "d" * 64, "because": "nobody has it"}],
+            },
+            "version": "0.11.2",
+            "build": "python",
+            "provides": "vllm",
+            "sources": {"VLLM_CUTLASS_SRC_DIR": "cutlass", "MATH_DIR": "mathlib"},
+            "needs": ["b12x"],
+            "build_env": {"VLLM_TARGET_DEVICE": "cuda"},
+        },
+    },
+    "constraints": [{"require": "cuda-python==13.*", "because": "one release"}],
+    "env": {"A": "1"},
+    "drop_env": ["NCCL_GRAPH_FILE"],
+    "keep_env": ["LD_LIBRARY_PATH"],
+    "launch": {"note": "as served", "args": ["--max-num-seqs", "4"], "env": {"VLLM_DCP_SHARD_DRAFT": "1"}},
+    "tags": ["name/image:{recipe}-{vllm.short}-{patches.compact}-{cuda.compact}-{lock.date.compact}"],
+    "published": {"tag": "name/image:open-5555555-topkscores-cu132-20260621", "digest": "sha256:" + "f" * 64},
+    "measured": [
+        {
+            "where": "there",
+            "samples": 4,
+            "mean": 128.18,
+            "median": 127.91,
+            "min": 126.17,
+            "max": 130.73,
+            "cjk": 0,
+            "control": {"image": "another", "samples": 25, "mean": 119.96},
+        }
+    ],
+    "smoke": ["core"],
 }
 
 SOURCES: Data = {
@@ -230,6 +338,21 @@ def make_plan(
         image_env(made_project, made_recipe, chosen) if env is None else env,
         make_sources(*[sources] if sources else []),
     )
+
+
+def make_open(
+    arch: str = "sm120",
+    *,
+    project: Edit | None = None,
+    recipe: Edit | None = None,
+    sources: Edit | None = None,
+) -> UnlockedPlan:
+    """The plan of the toy recipe without a lock, with at most one edit of each part."""
+    made_project = make_project(*[project] if project else [])
+    made_recipe = Recipe.model_validate(edited(OPEN, *[recipe] if recipe else []))
+    chosen = select_arch(made_recipe, made_project, arch, "ARCH")
+    env = image_env(made_project, made_recipe, chosen)
+    return unlocked_plan(made_project, made_recipe, chosen, env, make_sources(*[sources] if sources else []))
 
 
 def package(lock: Data, name: str) -> Data:

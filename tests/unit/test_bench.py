@@ -18,6 +18,16 @@ def load(name: str):  # type: ignore[no-untyped-def]
     return module
 
 
+def test_the_scale_of_lint_has_recipes_that_are_sound() -> None:
+    scale = load("lint_scale")
+    measured = scale.measure(recipes=4)
+    assert (measured.recipes, measured.images, measured.errors) == (4, 6, 0)
+    assert measured.seconds > 0
+    made = scale.recipe(1, scale.load_project(scale.ROOT / "build.yaml"))
+    assert len(made["components"]) == scale.COMPONENTS == 20
+    assert scale.RECIPES == 1000
+
+
 def test_the_scale_of_judging_has_patches_that_fit_and_some_that_do_not() -> None:
     scale = load("judge_scale")
     assert scale.run(40, 20, False).verdicts == {"exact": 18, "conflict": 2}

@@ -79,11 +79,6 @@ def test_the_projects_own_recipes() -> None:
         pytest.param(component("nccl", overrides="tourch"), "overrides 'tourch', which is no component", id="over"),
         pytest.param(component("b12x", arches=["sm91"]), "b12x: unknown architecture 'sm91'", id="component-arch"),
         pytest.param(component("vllm", wheel="torch"), "vllm: torch is already component 'torch'", id="one-owner"),
-        pytest.param(
-            lambda r: r["components"].update(x={"git": "https://example.invalid/x", "version": "1"}),
-            "source kind 'git' cannot be built yet",
-            id="git",
-        ),
         pytest.param(lambda r: r["constraints"].append({"require": "a", "because": "b"}), "a name and a", id="bound"),
         pytest.param(
             lambda r: r["constraints"].append({"require": "a @ https://x", "because": "b"}), "constraints.1", id="url"

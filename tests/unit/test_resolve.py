@@ -13,7 +13,8 @@ from packaging.tags import compatible_tags, cpython_tags
 
 from graft import resolve
 from graft.errors import BadInput, FetchFailed
-from graft.resolve import best_wheel, target_tags, without_addresses
+from graft.resolve import best_wheel, without_addresses
+from graft.wheel_tags import target_tags
 
 BASE = make_project().bases["debian12"]
 TAGS = target_tags(BASE)

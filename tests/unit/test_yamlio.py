@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from graft.errors import BadInput
-from graft.yamlio import MAX_BYTES, MAX_DEPTH, Model, dump, load, parse, read
+from graft.yamlio import MAX_BYTES, MAX_DEPTH, MAX_WRITTEN, Model, dump, load, parse, read
 
 HERE = Path("r.yaml")
 
@@ -89,7 +89,7 @@ def test_a_good_file_becomes_a_frozen_model(tmp_path: Path) -> None:
         pytest.param("# only a comment\n", "r.yaml:1", "the file is empty", id="only-a-comment"),
         pytest.param("- a\n- b\n", "r.yaml:1", "expected a mapping at the top level", id="list"),
         pytest.param(b"name: x\n# \xff\n", "r.yaml:2", "not UTF-8", id="not-utf-8"),
-        pytest.param(b"#" * (MAX_BYTES + 1), "r.yaml", "larger than 10 MB", id="big"),
+        pytest.param(b"#" * (MAX_WRITTEN + 1), "r.yaml", "larger than 1 MB", id="big"),
         pytest.param("name: x\nparts: {a: [}\n", "r.yaml:2", "not valid YAML", id="syntax"),
         pytest.param("name: x\n---\nname: y\n", "r.yaml:2", "another document", id="two-documents"),
         pytest.param("name: x\nparts: !thing {}\n", "r.yaml:2", "YAML type '!thing' is not allowed", id="tag"),
@@ -215,3 +215,15 @@ def test_any_bytes_are_read_or_refused_with_a_place(raw: bytes) -> None:
     except BadInput as problem:
         where = str(problem.where)
     assert where.startswith("r.yaml:")
+
+
+def test_what_graft_wrote_may_be_larger(tmp_path: Path) -> None:
+    parse(b"a: b\n" + b"#" * MAX_WRITTEN, tmp_path)
+    with pytest.raises(BadInput, match="larger than 10 MB"):
+        parse(b"#" * (MAX_BYTES + 1), tmp_path)
+
+
+def test_an_error_about_several_places_holds_each_of_them(tmp_path: Path) -> None:
+    problem = refused(tmp_path, "nmae: x\ncuont: 1\n")
+    assert [Path(where).name for where, _ in problem.findings] == ["r.yaml:1", "r.yaml:1", "r.yaml:2"]
+    assert all(what in problem.what for _, what in problem.findings)

@@ -16,6 +16,7 @@ from typing import NoReturn
 from graft import __version__
 from graft.cli.options import Verb, add_common
 from graft.cli.patch_verbs import PATCH_VERBS
+from graft.cli.recipe_verbs import RECIPE_VERBS
 from graft.cli.verbs import VERBS
 from graft.console import Console
 from graft.errors import BadInput, GraftError, Interrupted
@@ -75,6 +76,8 @@ def parser() -> argparse.ArgumentParser:
     _add(verbs, VERBS)
     patch = verbs.add_parser("patch", help="look at patches, try them, and change the series")
     _add(patch.add_subparsers(dest="patch_verb", required=True, metavar="VERB", parser_class=_Parser), PATCH_VERBS)
+    recipe = verbs.add_parser("recipe", help="look at recipes")
+    _add(recipe.add_subparsers(dest="recipe_verb", required=True, metavar="VERB", parser_class=_Parser), RECIPE_VERBS)
     return top
 
 

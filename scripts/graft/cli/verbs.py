@@ -11,7 +11,12 @@ from graft.console import Console
 def _image(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.image import image
 
-    image(session_of(options, console), rerun_gate=options.rerun_gate, no_cache=options.no_cache)
+    image(
+        session_of(options, console),
+        rerun_gate=options.rerun_gate,
+        no_cache=options.no_cache,
+        unlocked=options.unlocked,
+    )
 
 
 def _plan(options: argparse.Namespace, console: Console) -> None:
@@ -33,9 +38,9 @@ def _lock(options: argparse.Namespace, console: Console) -> None:
 
 
 def _lint(options: argparse.Namespace, console: Console) -> None:
-    from graft.commands.show import lint
+    from graft.commands.lint import lint
 
-    lint(session_of(options, console), [options.recipe] if options.recipe else [])
+    lint(session_of(options, console), [options.recipe] if options.recipe else [], sarif=options.sarif)
 
 
 def _render(options: argparse.Namespace, console: Console) -> None:
@@ -81,6 +86,7 @@ VERBS: dict[str, Verb] = {
         {
             "--rerun-gate": {**FLAG, "help": "run the gate even when this image has passed it"},
             "--no-cache": {**FLAG, "help": "build every step again"},
+            "--unlocked": {**FLAG, "help": "also a recipe without a lock; the image says so"},
         },
     ),
     "plan": (
@@ -107,7 +113,11 @@ VERBS: dict[str, Verb] = {
         },
     ),
     "fetch": (_fetch, "download everything that the lock names", {}),
-    "lint": (_lint, "load, plan and render every recipe for every architecture", {}),
+    "lint": (
+        _lint,
+        "hold every recipe, its lock and patches to the rules of docs/rules.md, and plan and render its images",
+        {"--sarif": {**FLAG, "help": "SARIF 2.1.0 on stdout, for code review tools"}},
+    ),
     "render": (_render, "print the Dockerfile", {}),
     "smoke": (_smoke, "run the gate again", {}),
     "engine": (_engine, "start the engine and print how to use it", {}),

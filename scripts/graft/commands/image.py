@@ -23,8 +23,10 @@ from graft.commands.session import (
     remember,
     wanted,
 )
-from graft.errors import GateFailed
+from graft.commands.unreachable import refuse_unlocked
+from graft.errors import BadInput, GateFailed
 from graft.plan import Plan, installed_path
+from graft.recipe import load_recipe
 from graft.store import CHECKED_MTIME
 
 if TYPE_CHECKING:
@@ -39,8 +41,16 @@ if TYPE_CHECKING:
 FETCH_SAMPLE = 50_000_000
 
 
-def image(session: Session, *, rerun_gate: bool = False, no_cache: bool = False) -> None:
-    """Plan, fetch, build, gate, tag. The result is the immutable reference."""
+def image(session: Session, *, rerun_gate: bool = False, no_cache: bool = False, unlocked: bool = False) -> None:
+    """Plan, fetch, build, gate, tag. The result is the immutable reference.
+
+    unlocked: also a recipe without a lock, for which nobody promises the same bytes twice.
+    """
+    recipe = load_recipe(session.paths, session.project, session.recipe)
+    if recipe.unlocked:
+        refuse_unlocked(session, recipe, asked=unlocked)
+    if unlocked:
+        raise BadInput(f"recipe {recipe.recipe} has a lock", where="--unlocked", cure="leave out --unlocked")
     planned = make_plan(session)
     engine = ready_engine(session)
     with closing(engine.client()) as client:

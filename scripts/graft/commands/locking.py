@@ -10,6 +10,7 @@ from typing import Any
 from graft import index, patching
 from graft.commands.patch_sources import tree_of
 from graft.commands.session import Session, component_file, lock_inputs, patchsets, sources_of
+from graft.commands.unreachable import refuse_unlockable
 from graft.errors import BadInput, FetchFailed, GraftError, LockStale
 from graft.fetch import fetch
 from graft.lock import FORMAT, BasePin, Lock, Part, PatchedComponent, load_lock, write_lock
@@ -30,6 +31,7 @@ def lock(session: Session, *, upgrade: bool = False, base_anew: bool = False, ch
     if check and (upgrade or base_anew):
         raise BadInput("--check looks at the lock as it is", where="arguments", cure="leave out --upgrade and --base")
     recipe = load_recipe(session.paths, session.project, session.recipe)
+    refuse_unlockable(session, recipe, check=check)
     sets = patchsets(session, recipe)
     inputs = lock_inputs(session, recipe, sets)
     old = _previous(session)
@@ -121,6 +123,8 @@ def _lock(
 
 def _resolve_base(session: Session, recipe: Recipe) -> BasePin:
     base = session.project.bases[recipe.base]
+    # A recipe whose base is an image got no further than `lock`.
+    assert base.bootstrap is not None
     archive = sources_of(session, recipe).archive
     with session.console.step("resolve the base's Debian packages"):
         runtime = archive.resolve(base.runtime, essential=True, set="runtime")

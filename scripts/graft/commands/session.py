@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Literal
 
 from graft.apt import DebPin
 from graft.console import Console
-from graft.errors import GraftError
+from graft.errors import BadInput, GraftError
 from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
 from graft.patchset import Patch, PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Project, load_project
-from graft.recipe import Recipe, load_recipe, select_arch, smoke_file
+from graft.recipe import RECIPE_NAME, Recipe, load_recipe, select_arch, smoke_file
 from graft.store import Store, Wanted
+from graft.unlocked import UnlockedPlan, unlocked_plan
 
 if TYPE_CHECKING:
     from graft.apt import Archive
@@ -59,9 +60,16 @@ def open_session(
     jobs: int | None = None,
     offline: bool = False,
 ) -> Session:
-    """A session, with build.yaml's defaults for what was not given. Raises BadInput."""
+    """A session, with build.yaml's defaults for what was not given. Raises BadInput.
+
+    A recipe in a folder of recipes/ can be named with or without the folder.
+    """
     project = load_project(paths.build_yaml)
-    return Session(paths, project, console, recipe or project.recipe, arch or project.arch, mode, jobs, offline)
+    name = recipe or project.recipe
+    folder, slash, inner = name.rpartition("/")
+    if slash and RECIPE_NAME.fullmatch(folder) and RECIPE_NAME.fullmatch(inner):
+        name = inner if paths.recipe(inner).parent == paths.recipes / folder else name
+    return Session(paths, project, console, name, arch or project.arch, mode, jobs, offline)
 
 
 @dataclass(frozen=True)
@@ -82,11 +90,45 @@ def make_plan(session: Session) -> Plan:
     return plan_for(session, load_for(session, recipe), session.arch)
 
 
-def load_for(session: Session, recipe: Recipe) -> Loaded:
-    """What the plans of a recipe share. Raises BadInput and LockStale."""
+def any_plan(session: Session, recipe: Recipe | None = None) -> Plan | UnlockedPlan:
+    """The plan of a recipe with or without a lock. Raises BadInput and LockStale; reads files, asks nobody."""
+    recipe = recipe or load_recipe(session.paths, session.project, session.recipe)
+    return unlocked_for(session, recipe, session.arch) if recipe.unlocked else make_plan(session)
+
+
+def unlocked_for(session: Session, recipe: Recipe, name: str, sources: ImageSources | None = None) -> UnlockedPlan:
+    """The plan of a recipe without a lock, for one architecture. Raises BadInput.
+
+    sources: the files that make images, where they are known already.
+    """
+    paths, project = session.paths, session.project
+    arch = select_arch(recipe, project, name, paths.relative(paths.recipe(recipe.recipe)))
+    _check_smoke(session, recipe)
+    if paths.lock(recipe.recipe).exists():
+        raise BadInput(
+            f"recipe {recipe.recipe} is unlocked and has a lock: which of the two is meant?",
+            where=paths.relative(paths.lock(recipe.recipe)),
+            cure="remove the lock, or `unlocked: true` from the recipe",
+        )
+    return unlocked_plan(project, recipe, arch, image_env(project, recipe, arch), sources or image_sources(paths))
+
+
+def _check_smoke(session: Session, recipe: Recipe) -> None:
     for name in recipe.smoke:
         # Known now, not after the build.
         smoke_file(session.paths.smoke, name, session.paths.relative(session.paths.recipe(recipe.recipe)))
+
+
+def load_for(session: Session, recipe: Recipe) -> Loaded:
+    """What the plans of a recipe share. Raises BadInput and LockStale."""
+    where = session.paths.relative(session.paths.recipe(recipe.recipe))
+    if recipe.unlocked:
+        raise BadInput(
+            f"recipe {recipe.recipe} is unlocked: no lock says which files it is made from",
+            where=where,
+            cure="`graft plan` and `graft render` work without one; pin what floats, then take out `unlocked: true`",
+        )
+    _check_smoke(session, recipe)
     locked = load_lock(session.paths, recipe.recipe)
     check_fresh(session.paths, locked, lock_inputs(session, recipe, patchsets(session, recipe)))
     return Loaded(recipe, locked, image_sources(session.paths))
@@ -182,7 +224,8 @@ class Sources:
 def sources_of(session: Session, recipe: Recipe) -> Sources:
     """The sources for a recipe's base and packages."""
     bootstrap = session.project.bases[recipe.base].bootstrap
-    return Sources(session, bootstrap.pockets, bootstrap.snapshot)
+    # An image brings its own Debian packages.
+    return Sources(session, bootstrap.pockets, bootstrap.snapshot) if bootstrap else Sources(session, (), None)
 
 
 def wanted(session: Session, planned: Plan) -> list[Wanted]:

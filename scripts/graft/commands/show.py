@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from typing import Any
 
 from graft.commands.estimate import estimate
-from graft.commands.session import Session, last, load_for, make_plan, plan_for, wanted
+from graft.commands.session import Session, any_plan, last, wanted
 from graft.console import size
-from graft.plan import Plan, first_difference
-from graft.recipe import load_recipe, recipe_names
+from graft.pins import Input
+from graft.plan import Keyed, Plan, first_difference
 from graft.store import missing
+from graft.unlocked import UnlockedPlan
 
 
 def show_plan(session: Session, *, why: bool = False) -> None:
     """What would be fetched and built, with keys; `why` names the first input that differs from the last image."""
-    planned = make_plan(session)
+    planned = any_plan(session)
+    if isinstance(planned, UnlockedPlan):
+        _show_unlocked(session, planned, why)
+        return
     console = session.console
     lacking = missing(session.store, wanted(session, planned))
     console.table(planned.tag, ("layer", "what", "input", "key"), _rows(planned))
     console.say(f"to fetch: {len(lacking)} files, {size(sum(item.pin.size for item in lacking))}")
     before = last(session)
-    reason = _why(before, planned)
+    reason = _why(before, planned.image)
     seconds, rough = estimate(session, planned, before, sum(item.pin.size for item in lacking))
     console.say(f"duration: {rough}")
     if why:
@@ -28,17 +33,54 @@ def show_plan(session: Session, *, why: bool = False) -> None:
     console.result(
         planned.tag,
         {
-            "tag": planned.tag,
-            "key": planned.image.key,
-            "inputs": dict(planned.image.inputs),
-            "why": reason,
+            **_keys(planned, reason),
             "seconds": round(seconds),
             "duration": rough,
             "fetch": [{"file": item.file_name, "size": item.pin.size} for item in lacking],
-            "components": {b.name: {"key": b.keyed.key, "inputs": dict(b.keyed.inputs)} for b in planned.builds},
-            "overlays": {o.name: {"key": o.keyed.key, "inputs": dict(o.keyed.inputs)} for o in planned.overlays},
+            "components": {b.name: _keyed(b.keyed) for b in planned.builds},
+            "overlays": {o.name: _keyed(o.keyed) for o in planned.overlays},
         },
     )
+
+
+def _show_unlocked(session: Session, planned: UnlockedPlan, why: bool) -> None:
+    """The inputs one by one, because no lock names them, and what is made from them."""
+    console = session.console
+    console.table(planned.tag, ("input", "state", "identity", "why"), [_input_row(i) for i in planned.inputs])
+    made = (*planned.sources, *planned.builds)
+    console.table(
+        "components", ("component", "stages", "key"), [[b.name, " ".join(b.stages), b.keyed.short] for b in made]
+    )
+    states = [i.state for i in planned.inputs]
+    console.say(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
+    for reference in planned.channels:
+        console.say(f"also tagged: {reference}")
+    reason = _why(last(session), planned.image)
+    if why:
+        console.say(reason)
+    console.result(
+        planned.tag,
+        {
+            **_keys(planned, reason),
+            "unlocked": True,
+            "channels": list(planned.channels),
+            "fetch": [{**dataclasses.asdict(i), "state": i.state} for i in planned.inputs],
+            "components": {b.name: _keyed(b.keyed) for b in made},
+            "overlays": {},
+        },
+    )
+
+
+def _input_row(item: Input) -> list[str]:
+    return [item.name, item.state, item.identity, item.why]
+
+
+def _keys(planned: Plan | UnlockedPlan, why: str) -> dict[str, Any]:
+    return {"tag": planned.tag, "key": planned.image.key, "inputs": dict(planned.image.inputs), "why": why}
+
+
+def _keyed(keyed: Keyed) -> dict[str, Any]:
+    return {"key": keyed.key, "inputs": dict(keyed.inputs)}
 
 
 def show_render(session: Session) -> None:
@@ -46,27 +88,16 @@ def show_render(session: Session) -> None:
     from graft.build import by_hand
     from graft.render import render
 
-    planned = make_plan(session)
+    planned = any_plan(session)
     rendered = render(session.paths, planned)
     folder = session.paths.contexts / f"{planned.recipe.recipe}-{planned.arch.name}"
-    session.console.say("after `make image` the contexts lie on disk, and this builds the same by hand:")
+    if isinstance(planned, UnlockedPlan):
+        session.console.say("no lock says what the contexts hold; with them on disk, this builds by hand:")
+    else:
+        session.console.say("after `make image` the contexts lie on disk, and this builds the same by hand:")
     session.console.say(by_hand(planned, rendered, folder))
     data = {"dockerfile": rendered.text, "contexts": list(rendered.contexts)}
     session.console.result(rendered.text.rstrip("\n"), data)
-
-
-def lint(session: Session, recipes: Sequence[str]) -> None:
-    """Load, plan and render every recipe for every architecture it lists."""
-    from graft.render import render
-
-    checked = []
-    for name in recipes or recipe_names(session.paths):
-        loaded = load_for(session, load_recipe(session.paths, session.project, name))
-        for arch in loaded.recipe.arches:
-            planned = plan_for(session, loaded, arch)
-            render(session.paths, planned)
-            checked.append(planned.tag)
-    session.console.result(f"{len(checked)} images plan and render", {"images": checked})
 
 
 def _rows(planned: Plan) -> list[list[str]]:
@@ -83,10 +114,10 @@ def _rows(planned: Plan) -> list[list[str]]:
     return rows
 
 
-def _why(before: dict[str, str] | None, planned: Plan) -> str:
+def _why(before: dict[str, str] | None, image: Keyed) -> str:
     if before is None:
         return "why: no image was built here yet"
-    changed = first_difference(before, planned.image.inputs)
+    changed = first_difference(before, image.inputs)
     return (
         "why: nothing differs from the last image" if changed is None else f"why: {changed} differs from the last image"
     )

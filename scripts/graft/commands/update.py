@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from graft import index
+from graft.commands.lint import check_new
 from graft.commands.locking import new_lock
 from graft.commands.patch_check import Against, judge_series
 from graft.commands.patch_sources import fetched_tree, known_tree
@@ -64,8 +65,9 @@ class Update:
 
 
 def update(session: Session, components: Sequence[str], *, to: str | None = None, dry_run: bool = False) -> None:
-    """Raises PatchMismatch, after the report, when a patch cannot be built with it: then nothing was written.
+    """Raises PatchMismatch when a patch cannot be built with it and BadInput when a rule of lint has an error.
 
+    Both come after the report, and then nothing was written.
     components: those that move to their newest version (none: all); to: the version, for just one.
     """
     if session.offline:
@@ -102,6 +104,7 @@ def update(session: Session, components: Sequence[str], *, to: str | None = None
             cure="\n".join(dict.fromkeys(patch.cure for patch in refused if patch.cure)) or None,
         )
     assert lock is not None
+    check_new(session, parse(made, path), moved, lock)
     if dry_run:
         session.console.say("dry run: nothing was written")
         return

@@ -1,0 +1,166 @@
+"""A component: one upstream project of an image, where it comes from and how it gets in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+
+from graft.project import DebianName, Distribution, Slug
+from graft.release import EnvKey, EnvValue
+from graft.sources import ArchiveSource, GitSource, ImageSource
+from graft.yamlio import Model
+
+Module = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
+DEBIAN_VERSION = re.compile(r"^(?:[0-9]+:)?[0-9][A-Za-z0-9.+~]*(?:-[A-Za-z0-9.+~]+)*$")
+SOURCES = ("wheel", "sdist", "git", "archive", "image", "apt")
+#: What a component of each kind of source may say beside it. Of the rest a key would be read by nobody.
+KEYS_OF: dict[str, frozenset[str]] = {
+    "wheel": frozenset({"index", "commit", "overrides"}),
+    "sdist": frozenset({"index", "commit", "overrides", "build", "modules", "sources", "needs", "build_env", "family"}),
+    "git": frozenset({"overrides", "build", "modules", "provides", "sources", "needs", "build_env", "family"}),
+    "archive": frozenset(
+        {"commit", "overrides", "build", "modules", "provides", "sources", "needs", "build_env", "family"}
+    ),
+    "image": frozenset({"commit", "overrides", "provides", "family"}),
+    "apt": frozenset(),
+}
+#: What Graft says to every build; a recipe may not say something else.
+BUILD_NAMES = frozenset(
+    {"CUDA_HOME", "MAX_JOBS", "NVCC_THREADS", "SETUPTOOLS_SCM_PRETEND_VERSION", "SOURCE_DATE_EPOCH"}
+    | {"TORCH_CUDA_ARCH_LIST", "FLASHINFER_CUDA_ARCH_LIST", "CMAKE_CUDA_ARCHITECTURES", "NVCC_GENCODE", "CUTE_DSL_ARCH"}
+)
+
+
+class Component(Model):
+    """One upstream project: a source, and how it gets into the image.
+
+    commit: the upstream commit that a prebuilt wheel records, an abbreviation of at least 7 hex digits.
+    overrides: the component whose own copy this one replaces.
+    modules: for build kinds that compile named modules ahead of time.
+    index: the name of an index of build.yaml, where it is not the host's own.
+    provides: the distribution that a build, or an image, holds as a wheel.
+    sources: variable that the build reads -> the component whose source tree it finds there.
+    needs: components of which the wheels are installed before the build starts.
+    build_env: what else the build is told.
+    family: compiled for the architecture's family (12.0f), not for the one chip (12.0a).
+    """
+
+    wheel: Distribution | None = None
+    sdist: Distribution | None = None
+    git: GitSource | None = None
+    archive: ArchiveSource | None = None
+    image: ImageSource | None = None
+    apt: tuple[DebianName, ...] | None = Field(default=None, min_length=1, strict=False)
+    version: str
+    index: Slug | None = None
+    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = None
+    overrides: Slug | None = None
+    build: Slug | None = None
+    provides: Distribution | None = None
+    modules: tuple[Module, ...] = Field(default=(), strict=False)
+    sources: dict[EnvKey, Slug] = Field(default_factory=dict)
+    needs: tuple[Slug, ...] = Field(default=(), strict=False)
+    build_env: dict[EnvKey, EnvValue] = Field(default_factory=dict)
+    family: bool = False
+    arches: tuple[str, ...] | None = Field(default=None, strict=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stamp(cls, data: Any) -> Any:
+        """A commit needs no version: the stamp that its build is told comes from it."""
+        if not isinstance(data, dict):
+            return data
+        git = data.get("git")
+        commit = git.get("commit") if isinstance(git, dict) else None
+        return data if "version" in data or not isinstance(commit, str) else {**data, "version": f"0+g{commit[:9]}"}
+
+    @field_validator("version")
+    @classmethod
+    def _version(cls, value: str, info: ValidationInfo) -> str:
+        if info.data.get("apt") is not None:
+            if not DEBIAN_VERSION.fullmatch(value):
+                raise ValueError(f"{value!r} is not a version of a Debian package such as 13.4.1.2-1")
+            return value
+        try:
+            canonical = str(Version(value))
+        except InvalidVersion:
+            raise ValueError(f"{value!r} is not a version (PEP 440); a pin is exact, without an operator") from None
+        if canonical != value:
+            raise ValueError(f"write {value!r} in its canonical form: {canonical!r}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Component:
+        given = [kind for kind in SOURCES if getattr(self, kind) is not None]
+        if len(given) != 1:
+            found = f"found {' and '.join(given)}" if given else "found none"
+            raise ValueError(f"give exactly one source of {', '.join(SOURCES)}; {found}")
+        wrong = next(iter((*_beside_the_source(self, given[0]), *_told_to_its_build(self))), None)
+        if wrong is not None:
+            raise ValueError(wrong)
+        return self
+
+    def says(self, name: str) -> bool:
+        """Whether a key is there with another value than the one it has when it is left out."""
+        # Every default is empty; asking pydantic for them costs more than all the rest of a recipe.
+        return bool(getattr(self, name))
+
+    @property
+    def kind(self) -> str:
+        """Its kind of source."""
+        return next(kind for kind in SOURCES if getattr(self, kind) is not None)
+
+    @property
+    def distribution(self) -> str:
+        """The normalised name of what is installed; empty for Debian packages and for what others are built from."""
+        return canonicalize_name(self.wheel or self.sdist or self.provides or "")
+
+    @property
+    def is_built(self) -> bool:
+        return self.build is not None
+
+    @property
+    def built_from(self) -> frozenset[str]:
+        """The components that have to be there before its build starts."""
+        return frozenset({*self.sources.values(), *self.needs})
+
+    @property
+    def is_source_only(self) -> bool:
+        """Whether it is there for the builds of others alone."""
+        return self.kind in ("git", "archive") and self.build is None
+
+    def on(self, arch: str) -> bool:
+        """Whether the component is part of the image for `arch`."""
+        return self.arches is None or arch in self.arches
+
+
+def _beside_the_source(component: Component, kind: str) -> Iterator[str]:
+    """What is wrong with the keys beside the source."""
+    if component.wheel is not None and component.build is not None:
+        yield "a wheel is installed as it is: remove build, or give its sdist"
+    if component.sdist is not None and component.build is None:
+        yield "an sdist needs a build kind, for example: build: flashinfer-aot"
+    for name, belongs in (("modules", "belong"), ("sources", "belong"), ("needs", "belong"), ("build_env", "belongs")):
+        if component.says(name) and component.build is None:
+            yield f"{name} {belongs} to a build kind"
+    own = {kind, "version", "arches", *KEYS_OF[kind]}
+    for name in type(component).model_fields:
+        if name not in own and component.says(name):
+            known = ", ".join(sorted(KEYS_OF[kind])) or "nothing"
+            yield f"{name} says nothing of a component from {kind}; beside it there may be: {known}"
+
+
+def _told_to_its_build(component: Component) -> Iterator[str]:
+    """What is wrong with what comes out of a build, or goes into it."""
+    makes = component.image is not None or (component.sdist is None and component.build is not None)
+    if makes and component.provides is None:
+        yield "give provides: the distribution that comes out, for example: provides: vllm"
+    if component.provides is not None and not makes:
+        yield "provides belongs to a build or to an image; without one nothing is installed"
+    for name in sorted(BUILD_NAMES & {*component.build_env, *component.sources}):
+        yield f"remove {name}: every build is told it by Graft, from the plan"
