@@ -324,3 +324,31 @@ def test_inputs_are_equal_exactly_when_versions_are(name: str, one: str, other: 
         return {str(part): value for part, value in inputs_of(make_project(), recipe, {}).items()}
 
     assert (at(one) == at(other)) == (one == other)
+
+
+def packages_input(edit: Edit) -> str:
+    return inputs_of(make_project(), make_recipe(edit), {})["packages"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda r: r["components"]["torch"].update(index="second"),
+        lambda r: r["components"].update(
+            x={"git": {"url": "https://a.invalid/x", "commit": "1" * 40}, "build": "python", "provides": "x"}
+        ),
+        lambda r: r["components"].update(x={"apt": ["libx"], "version": "1-1"}),
+        lambda r: r["components"].update(
+            x={"image": {"reference": "a.invalid/x", "paths": ["/w"]}, "provides": "x", "version": "1.0"}
+        ),
+    ],
+)
+def test_where_a_component_comes_from_is_an_input_of_the_lock(edit: Edit) -> None:
+    assert packages_input(edit) != packages_input(lambda r: None)
+
+
+def test_what_a_recipe_says_of_its_release_is_no_input_of_the_lock() -> None:
+    def edit(recipe: Data) -> None:
+        recipe.update(tags=["a:{recipe}"], release="r1", date="2026-01-01", launch={"args": ["--x"]})
+
+    assert inputs_of(make_project(), make_recipe(edit), {}) == inputs_of(make_project(), make_recipe(), {})
