@@ -49,7 +49,7 @@ ODD = {
     "a cookie of another encoding": (b"# coding: utf-16\n", b""),
     "1500 elif": (b"# x\n", CHAIN),
     "brackets in brackets": (b"# x\n", b"X = " + b"(" * 250 + b"1" + b")" * 250 + b"\n"),
-    "a chain of unary operators": (b"# x\n", b"X = " + b"not " * 2000 + b"1\n"),
+    "a chain of unary operators": (b"# x\n", b"X = " + b"not " * 100_000 + b"1\n"),
     "carriage returns inside of lines": (b"# x\n", b"X = '''" + b"1\r" * 50 + b"'''\n"),
     "syntax of a newer Python": (b"# x\n", b"type X[T] = list[T]\n"),
     "no syntax at all": (b"# x\n", b"def broken(:\n"),

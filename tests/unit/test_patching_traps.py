@@ -369,7 +369,8 @@ KERNELS = braces(
 )
 
 TRAPS += [
-    Trap("setter: upstream has it", PROPERTY, FLUSHED, FLUSHED, MERGED, MERGED, "the patched one"),
+    # Alone it cannot be told which of the two it is.
+    Trap("setter: upstream has it", PROPERTY, FLUSHED, FLUSHED, MERGED, CONFLICT),
     Trap("setter: it stands further down", PROPERTY, FLUSHED, f"# a\n{PROPERTY}", OFFSET, OFFSET),
     Trap(
         "setter: it changed, and is not gone",
@@ -599,6 +600,44 @@ TRAPS += [
 ]
 
 CASES = [(trap, pinned) for trap in TRAPS for pinned in (True, False) if (trap.pinned if pinned else trap.alone)]
+
+
+# Definitions that no longer count, or that stand in another namespace.
+
+LATER = swap(GO, ("    cc(self)\n", "    cc(self)  # later\n"))
+INCLUDE = "#include <a.h>\n\n"
+LIVE = "}\nint run(int a) {\n  return fused(a);\n}\n"
+UNDER_NT = f"import os\n\nif os.name == 'nt':\n{deeper(GONE_ON)}else:\n{deeper(LATER)}"
+NEVER = f"if False:\n{deeper(GONE_ON)}\n\ndef run2(self):\n    return 1\n\n\nrun = run2\n"
+AGAIN = f"{GO}\n\ndef run(self):\n    return fused(self)\n"
+TRAPS += [
+    Trap("fixed under one condition, live under another", GO, GONE_ON, UNDER_NT, CONFLICT, CONFLICT),
+    Trap("fixed where it is never defined", GO, GONE_ON, NEVER, CONFLICT, None),
+    Trap("fixed, and defined again below without it", GO, GONE_ON, f"{GONE_ON}\n\n{LATER}", CONFLICT, CONFLICT),
+    Trap("it fits a definition that another one replaces", GO, GONE_ON, AGAIN, RELOCATED, None, "not defined as often"),
+    Trap(
+        "fixed in another namespace only",
+        RUN,
+        RUN_FIXED,
+        f"{INCLUDE}namespace old {{\n{RUN_FIXED[len(INCLUDE) :]}{LIVE}",
+        CONFLICT,
+        None,
+        path=CU,
+    ),
+    Trap(
+        "it fits in another namespace only",
+        RUN,
+        RUN_FIXED,
+        f"{INCLUDE}namespace old {{\n{RUN[len(INCLUDE) :]}{LIVE}",
+        RELOCATED,
+        None,
+        "old::run",
+        path=CU,
+    ),
+    Trap("fixed below a label of another function", LABELS[0], LABELS[1], LABELS[3], None, CONFLICT, path="demo/a.c"),
+    Trap("fixed in another method, with the class alone", ACCESSORS[0], ACCESSORS[1], ACCESSORS[3], None, CONFLICT),
+    Trap("the same in newer syntax", NEW_SYNTAX[0], NEW_SYNTAX[1], NEW_SYNTAX[3], None, CONFLICT),
+]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ def _idle_strings(content: bytes) -> list[tuple[int, int]]:
         return []
     try:
         tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     found = []
     for node in ast.walk(tree):

@@ -91,6 +91,16 @@ class Past:
         return [n for n in found if name is None or n.partition(".")[0].partition("#")[0] == name]
 
 
+def defined_again(known: PastFile, view: View, number: int, hunk: Hunk) -> str:
+    """The name of the hunk's symbol when it is defined more, or less, often than it was: which one counts is open."""
+    was = known.around(number, hunk)
+    if was is None:
+        return ""
+    name = was.name.partition("#")[0]
+    before, now = (sum(s.name.partition("#")[0] == name for s in v.symbols) for v in (known.before, view))
+    return name if now != before and now else ""
+
+
 def at_margin(hunk: Hunk) -> bool:
     """Whether the hunk changes lines at the left margin: then git's heading names what stands above them."""
     changed = [line for run in (*hunk.added, *hunk.removed) for line in run if line.strip()]

@@ -10,7 +10,7 @@ from itertools import pairwise
 from graft.patching import symbols
 from graft.patching.hints import nearest, successor_of_file, successor_of_symbol, what_upstream_did
 from graft.patching.model import FileDiff, Hunk, HunkVerdict, SourceTree, Verdict
-from graft.patching.past import NOTHING_KNOWN, Past, at_margin
+from graft.patching.past import NOTHING_KNOWN, Past, at_margin, defined_again
 from graft.patching.signs import merged, stands_already
 from graft.patching.symbols import Symbol
 from graft.patching.view import View, replaced
@@ -176,6 +176,9 @@ def _other_symbol(
         if (was is None) != (here is None) or (was is not None and here != view.named(was)):
             meant = was.name if was is not None else "code outside of functions and classes"
             return Verdict.RELOCATED, f"made for {meant}, but these lines stand in {stands}"
+        again = defined_again(known, view, number, hunk)
+        if again:
+            return Verdict.RELOCATED, f"{again} is not defined as often as it was: look which one is the one to patch"
         if view.code[place : place + len(hunk.before)] != known.code(number, hunk):
             return Verdict.RELOCATED, "these lines stand in a comment or a string now, or no longer do"
         old, now = (v.context(p + hunk.leading) for v, p in ((known.before, known.places[number - 1]), (view, place)))

@@ -20,9 +20,9 @@ from graft.patching.blocks import says_something
 from graft.patching.code import code_of
 from graft.patching.context import DIRECTIVE, Context
 from graft.patching.model import FileDiff, Hunk
-from graft.patching.past import Past
+from graft.patching.past import Past, defined_again
 from graft.patching.squeeze import squeezed
-from graft.patching.symbols import Symbol
+from graft.patching.symbols import Symbol, innermost
 from graft.patching.view import View
 
 Lines = tuple[bytes, ...]
@@ -39,6 +39,9 @@ class Merged:
 def merged(view: View, diff: FileDiff, number: int, hunk: Hunk, past: Past) -> Merged | None:
     """What shows that upstream has the hunk, by two independent signs; None when it is not shown."""
     if not any(says_something(run) for run in (*hunk.added, *hunk.removed)):
+        return None
+    known = past.files.get(diff.path)
+    if known is not None and defined_again(known, view, number, hunk):
         return None
     for scope in past.scopes(view, diff, number, hunk):
         case = _Case(view, diff, number, hunk, past, scope)
@@ -99,6 +102,10 @@ class _Case:
         here = _meaning(self.view, self.scope)
         if here != _meaning(self.known.after, made) or here == _meaning(self.known.before, was):
             return None
+        if self.scope is not None and was is not None:
+            here_around, around = self.view.context(self.scope.first - 1), self.known.before.context(was.first - 1)
+            if here_around != around:
+                return None
         name, line = ("the file", 1) if self.scope is None else (self.scope.name, self.scope.first)
         return Merged(line, f"{name} is the patched one, comments apart")
 
@@ -191,6 +198,12 @@ class _Case:
     def _shown(self, here: Context, index: int) -> bool:
         """Without the pinned file only what the hunk shows is known of its context, and a file's include guard."""
         shown = {line.strip() for line in self.after}
+        inner = innermost(self.view.symbols, index + 1, index + 1)
+        names = [symbol.name.partition("#")[0] for symbol in self.view.symbols]
+        if inner is not None and names.count(inner.name.partition("#")[0]) > 1:
+            return False
+        if inner is not None and inner != self.scope and self.view.code[inner.first - 1].strip() not in shown:
+            return False
         first = next((line for line in self.view.code if line), b"")
         guard = {first} if DIRECTIVE.match(first) else set()
         return (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import stat
 import tarfile
 import zipfile
 import zlib
@@ -118,14 +119,26 @@ def folder_tree(folder: Path, paths: Collection[str]) -> SourceTree:
     files: dict[str, bytes] = {}
     executable: set[str] = set()
     for path in paths:
-        target = folder / path
-        if not target.is_file() or ".." in PurePosixPath(path).parts:
+        if ".." in PurePosixPath(path).parts or not _is_there(folder, path):
             continue
-        if any((folder / part).is_symlink() for part in (path, *map(str, PurePosixPath(path).parents)) if part != "."):
-            raise BadInput(f"{path} is, or lies behind, a symbolic link; git would not patch it", where=str(target))
+        target = folder / path
         files[path] = target.read_bytes()
         executable |= {path} if target.stat().st_mode & 0o100 else set()
     return SourceTree(files, frozenset(executable), frozenset(_names_below(folder)))
+
+
+def _is_there(folder: Path, path: str) -> bool:
+    """Whether there is a plain file. Raises BadInput for one that is, or lies behind, a symbolic link."""
+    for part in (*(str(above) for above in reversed(PurePosixPath(path).parents)), path):
+        try:
+            mode = (folder / part).lstat().st_mode
+        except (OSError, ValueError):
+            # Not there, below a file, or a name that no file can have.
+            return False
+        if stat.S_ISLNK(mode) and part != ".":
+            where = str(folder / part)
+            raise BadInput(f"{path} is, or lies behind, a symbolic link; git would not patch it", where=where)
+    return stat.S_ISREG(mode)
 
 
 def _names_below(folder: Path) -> Iterator[str]:

@@ -26,6 +26,7 @@ DECLARED = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".hxx", ".
 DECLARED_NAME = re.compile(r"\b(?:class|struct|union|enum|namespace)\s+(\w+)|(\w+)\s*\(")
 #: `public:` and goto labels stand at the margin, but declare nothing.
 LABEL = re.compile(rb"^\w+\s*:(?!:)")
+NAMESPACE = re.compile(rb"^(?:inline\s+)?namespace\b\s*([\w:]*)|^extern\s+\"C\"\s*\{")
 #: An indented declaration of a function: a name, brackets, and an opening brace at the end; no statement.
 METHOD = re.compile(rb"^[ \t]+(?:[\w:<>,&*~ \t]+[ \t&*])?([\w~]+)[ \t]*\([^;]*\{[ \t]*$")
 STATEMENTS = frozenset(b"if for while switch catch return else do try match loop using synchronized function".split())
@@ -136,10 +137,38 @@ def _numbered(symbols: Iterable[Symbol]) -> list[Symbol]:
 
 def _sections(lines: Sequence[bytes]) -> Iterator[Symbol]:
     heads = [i for i, line in enumerate(lines) if GIT_HEADING.match(line) and not LABEL.match(line)]
+    spaces = _namespaces(lines)
     for head, end in zip(heads, [*heads[1:], len(lines)], strict=False):
-        name = _declared_name(heading_text(lines[head]))
+        name = spaces[head] + _declared_name(heading_text(lines[head]))
         yield Symbol(name, head + 1, end, _declaration(lines, head))
         yield from _methods(lines, head, end, name)
+
+
+def _namespaces(lines: Sequence[bytes]) -> list[str]:
+    """For each line the namespaces around it, `a::b::`; what stands in them is mostly not indented."""
+    open_ones: list[str | None] = []
+    found: list[str] = []
+    for index, line in enumerate(lines):
+        found.append("".join(f"{name}::" for name in open_ones if name is not None))
+        if line.startswith(b"}"):
+            del open_ones[-1:]
+        elif GIT_HEADING.match(line) and not LABEL.match(line):
+            space = NAMESPACE.match(line)
+            if space is not None and b"}" not in line:
+                open_ones.append((space[1] or b"").decode("utf-8", "replace"))
+            elif line.count(b"{") > line.count(b"}") or (b";" not in line and _opens_below(lines, index)):
+                open_ones.append(None)
+    return found
+
+
+def _opens_below(lines: Sequence[bytes], head: int) -> bool:
+    """Whether a declaration over several lines opens its brace before anything else stands at the margin."""
+    for line in lines[head + 1 : head + 20]:
+        if line.startswith(b"{") or (b"{" in line and not GIT_HEADING.match(line)):
+            return True
+        if GIT_HEADING.match(line) or line.startswith(b"}") or b";" in line:
+            return False
+    return False
 
 
 def _methods(lines: Sequence[bytes], head: int, end: int, outer: str) -> Iterator[Symbol]:
