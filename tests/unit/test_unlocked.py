@@ -221,6 +221,18 @@ def without_record(recipe: Data) -> None:
         pytest.param("recipe", lambda r: r.update(release="r8"), {"image"}, id="release"),
         pytest.param("recipe", lambda r: r.update(summary="Another"), {"image"}, id="summary"),
         pytest.param("recipe", lambda r: r.update(smoke=["core", "jit"]), {"gate"}, id="smoke"),
+        pytest.param(
+            "recipe",
+            lambda r: r.update(waivers=[{"check": "core", "file": "x", "reason": "r", "until": "u"}]),
+            {"gate"},
+            id="waiver",
+        ),
+        pytest.param(
+            "recipe",
+            lambda r: r.update(waivers=[{"check": "lint/pin-floating", "file": "x", "reason": "r", "until": "u"}]),
+            set(),
+            id="waiver-of-lint",
+        ),
         pytest.param("recipe", lambda r: r.update(base="foundation", keep_env=[]), {"image", *COMPILED}, id="base"),
         pytest.param(
             "project",

@@ -55,7 +55,7 @@ def unlocked_plan(
     gate = {
         "smoke": digest_of(dict(sources.smoke)),
         "list": digest_of(list(recipe.smoke)),
-        "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers]),
+        "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers if w.of_gate]),
     }
     planned = UnlockedPlan(
         project,
