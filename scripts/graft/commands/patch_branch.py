@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from graft.commands.patch_pins import Pinned, for_arch, pinned, pristine
-from graft.commands.patch_refresh import check_series, write_patches
+from graft.commands.patch_pins import Pinned, check_component, for_arch, pinned, pristine
+from graft.commands.patch_refresh import check_series, with_patches
 from graft.commands.session import Session
 from graft.errors import BadInput
 from graft.patching import SourceTree, check_safety, judge
@@ -86,7 +86,10 @@ def import_branch(session: Session, component: str, repository: Path, branch: st
     have no commit, and for a base that is not the pinned version; PatchMismatch when the series would not apply.
     """
     name = branch or f"graft/{component}"
+    check_component(component)
     with editing(session.paths, session.console.say) as edit:
+        # Before anything is judged or downloaded: who edits a file meanwhile keeps it.
+        old = edit.contents(component)
         use = pinned(session, component)
         expected = for_arch(session, use)
         read = read_branch(repository, name)
@@ -99,14 +102,10 @@ def import_branch(session: Session, component: str, repository: Path, branch: st
         order = _order([patch.id for patch in use.found.patches], [patch.id for patch in read.patches])
         check_series(_ordered(use, order), tree, made, made)
         changed = {patch.id: made[patch.id] for patch in expected if made[patch.id] != patch.data}
-        old = edit.contents(component)
         mode, series = old["series.yaml"]
         text = reordered(series, use.found.folder / "series.yaml", order)
-        if text == series:
-            write_patches(edit, component, changed)
-        else:
-            new = {n: (m, changed.get(n.removesuffix(".patch"), c)) for n, (m, c) in old.items()}
-            edit.replace(component, old, {**new, "series.yaml": (mode, text)})
+        if changed or text != series:
+            edit.replace(component, old, {**with_patches(old, changed), "series.yaml": (mode, text)})
     if changed or text != series:
         session.console.say(f"next: make lock RECIPE={session.recipe}")
     said = ", ".join(f"{component}/{patch_id}" for patch_id in changed)

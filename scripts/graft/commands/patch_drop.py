@@ -24,6 +24,9 @@ def drop(session: Session, patch: str, *, because: str) -> None:
     if not reason:
         raise BadInput("a reason is needed", where="--because", cure="say why the patch is no longer needed")
     with editing(session.paths, session.console.say) as edit:
+        old = edit.contents(component)
+        # A mistyped recipe is said, though patches leave every recipe.
+        load_recipe(session.paths, session.project, session.recipe)
         found = series_of(session, component)
         found.select([patch_id])
         _refuse_needed(found, patch_id)
@@ -31,7 +34,6 @@ def drop(session: Session, patch: str, *, because: str) -> None:
         files = [session.paths.recipe(name) for name in recipes]
         # All are made, and the new folder is, before the first is written.
         texts = [without_ref(file.read_bytes(), file, patch) for file in files]
-        old = edit.contents(component)
         new = _without(old, found, patch_id)
         prepared = edit.prepare(component, old, new)
         for file, text in zip(files, texts, strict=True):
@@ -41,7 +43,7 @@ def drop(session: Session, patch: str, *, because: str) -> None:
         session.console.say(f"  taken out of {session.paths.relative(session.paths.recipe(name))}")
         session.console.say(f"next: make lock RECIPE={name}")
     session.console.say(f"to commit it: git commit -am {shlex.quote(f'Drop {patch}: {reason}')}")
-    data = {"dropped": patch, "because": reason, "recipes": recipes, "series": bool(new)}
+    data = {"dropped": patch, "because": reason, "recipes": recipes, "series": "series.yaml" in new}
     session.console.result(f"dropped {patch}: {reason}", data)
 
 

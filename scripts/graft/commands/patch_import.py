@@ -110,6 +110,8 @@ def _propose(upstream: Upstream, address: Address, given: str | None, without_te
 
 
 def _add(session: Session, edit: Edit, component: str, proposed: _Proposal, given: Mapping[str, str]) -> None:
+    # Before anything is judged or downloaded: who edits a file meanwhile keeps it.
+    old = edit.contents(component)
     series = _series(session, component)
     fields = {**proposed.known, **given}
     if series is not None:
@@ -119,7 +121,6 @@ def _add(session: Session, edit: Edit, component: str, proposed: _Proposal, give
     record, test = _record(fields, series)
     data = patch_file(record, proposed.message or record.title, proposed.difference)
     verdict = _check(session, component, record, data, series)
-    old = edit.contents(component)
     new = {**old, record.file: (0o644, data), record.test: (0o644, test), "series.yaml": _text(old, component, record)}
     edit.replace(component, old, new)
     for path in proposed.difference.left_out:

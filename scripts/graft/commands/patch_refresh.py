@@ -11,7 +11,7 @@ from graft.errors import BadInput, PatchMismatch
 from graft.patching import Malformed, PatchVerdict, SourceTree, Verdict, check_safety, judge, lock_entry, parse, table
 from graft.patching.canonical import Change, advance, changed, message_of, patch_files, split_patch
 from graft.patching.entry import refuse
-from graft.patching.swap import Edit, editing
+from graft.patching.swap import Contents, commit_all, editing
 from graft.patchset import Patch
 
 
@@ -26,9 +26,11 @@ def refresh(session: Session, patches: Sequence[str], *, merge: bool = False) ->
     for component, patch_id in map(reference, patches):
         wanted.setdefault(component, []).append(patch_id)
     with editing(session.paths, session.console.say) as edit:
+        # Before anything is judged or downloaded: who edits a file meanwhile keeps it.
+        old = {component: edit.contents(component) for component in wanted}
         made = {component: refreshed(session, component, ids, merge=merge) for component, ids in wanted.items()}
-        for component, files in made.items():
-            write_patches(edit, component, files)
+        new = {component: with_patches(old[component], files) for component, files in made.items() if files}
+        commit_all([edit.prepare(component, old[component], contents) for component, contents in new.items()])
     changes = [f"{component}/{name}" for component, files in made.items() for name in files]
     for name in changes:
         session.console.say(f"  {name}: written anew")
@@ -40,15 +42,11 @@ def refresh(session: Session, patches: Sequence[str], *, merge: bool = False) ->
     session.console.result(", ".join(changes) or "nothing to do", {"changed": changes, "patches": list(patches)})
 
 
-def write_patches(edit: Edit, component: str, files: Mapping[str, bytes]) -> None:
-    """Exchange some patch files of a component in one step; nothing for no files."""
-    if not files:
-        return
-    old = edit.contents(component)
+def with_patches(old: Contents, files: Mapping[str, bytes]) -> Contents:
+    """A component's folder with other bytes for some of its patches."""
     names = {f"{patch_id}.patch": data for patch_id, data in files.items()}
     new = {name: (mode, names.get(name, content)) for name, (mode, content) in old.items()}
-    new |= {name: (0o644, data) for name, data in names.items() if name not in old}
-    edit.replace(component, old, new)
+    return new | {name: (0o644, data) for name, data in names.items() if name not in old}
 
 
 def refreshed(session: Session, component: str, ids: Sequence[str], *, merge: bool) -> dict[str, bytes]:

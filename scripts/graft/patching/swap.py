@@ -13,7 +13,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,12 +72,19 @@ class Edit:
         part.replace(file)
 
     def clear(self) -> None:
-        """Remove what this edit, or one that was killed, has prepared."""
+        """Remove what this edit, or one that was killed, has prepared. Raises BadInput where its place is no folder."""
         place = self.paths.patches / PLACE
+        if place.is_symlink() or (place.exists() and not place.is_dir()):
+            # What a link leads to is somebody else's.
+            raise BadInput(
+                "not a folder; edits are prepared there, and what they leave is removed",
+                where=self.paths.relative(place),
+                cure=f"look where it leads, then: rm {self.paths.relative(place)}",
+            )
         if place.exists():
             # What keeps git from seeing the rest goes last.
             for path in place.iterdir():
-                if path.is_dir():
+                if path.is_dir() and not path.is_symlink():
                     shutil.rmtree(path)
             shutil.rmtree(place)
 
@@ -85,7 +92,7 @@ class Edit:
         """Raises BadInput where folders cannot be exchanged, before anything depends on it."""
         probes = [self._place() / f".{name}" for name in ("one", "other")]
         for probe in probes:
-            probe.mkdir()
+            probe.mkdir(exist_ok=True)
         exchange(*probes)
 
     def _place(self) -> Path:
@@ -127,6 +134,11 @@ class Prepared:
     old: Contents
     stays: bool
 
+    def check(self) -> None:
+        """Raises BadInput when the folder holds something else than `old` by now."""
+        if self.folder.exists():
+            _refuse_changed(self.folder, self.old)
+
     def commit(self) -> None:
         """The step. Raises BadInput when the folder holds something else than `old` by now; it keeps that then."""
         if not self.folder.exists():
@@ -143,6 +155,14 @@ class Prepared:
             except BadInput:
                 exchange(self.staged, self.folder)
                 raise
+
+
+def commit_all(prepared: Sequence[Prepared]) -> None:
+    """One step for each folder, after every one was looked at once more. Raises BadInput."""
+    for each in prepared:
+        each.check()
+    for each in prepared:
+        each.commit()
 
 
 @contextlib.contextmanager
