@@ -1,8 +1,9 @@
 """Run one patch test file: `python patchtest.py FILE`.
 
 Every `test_*` function of the file runs once, in the order it is written. The last line on stdout is
-{"tests": [{"name", "verdict": "pass" | "fail" | "error" | "skip", "detail"}]}: an AssertionError in a test is a failure,
-unittest's or pytest's skip is one, anything else an error, and so is a file that cannot be loaded or holds no test.
+{"tests": [{"name", "verdict": "pass" | "fail" | "error" | "skip", "detail"}]}: an AssertionError in a test is a
+failure, unittest's or pytest's skip is a skip, anything else an error, and so is a file that cannot be loaded or holds
+no test.
 Exit 0 when all passed, 1 otherwise.
 """
 
