@@ -25,7 +25,7 @@ lock: $(STAMP) ## resolve what changed in the recipe and write its lock (NEW_BAS
 	@$(GRAFT) lock $(if $(NEW_BASE),--base)
 
 update: $(STAMP) ## newer versions and what they change (COMPONENT=vllm TO=0.33.0 DRY_RUN=1); then recipe and lock, or nothing
-	@$(GRAFT) update $(if $(DRY_RUN),--dry-run) --to "$$TO" -- $${COMPONENT:+"$$COMPONENT"}
+	@$(GRAFT) update $(if $(DRY_RUN),--dry-run) $${TO:+--to "$$TO"} -- $${COMPONENT:+"$$COMPONENT"}
 
 fetch: $(STAMP) ## download everything that the lock names
 	@$(GRAFT) fetch

@@ -86,6 +86,7 @@ def test_a_patch_that_cannot_be_built_stops_it_after_the_report(project: Project
         (["nothing"], 2),
         (["--to", "0.33.0"], 2),
         (["vllm", "--to", "newest"], 2),
+        (["vllm", "--to", ""], 2),
         (["--offline"], 4),
     ],
 )
@@ -93,6 +94,13 @@ def test_what_cannot_be_asked_for(project: Project, words: list[str], code: int)
     before = project.state()
     assert project.json("update", *words, code=code)["exit_code"] == code
     assert project.state() == before
+
+
+def test_the_newest_version_is_found_whatever_the_lock_holds(project: Project) -> None:
+    """The locked FlashInfer fits the locked vLLM alone; it must not hold the new one back."""
+    found = project.json("update", "vllm", "--dry-run", code=5)
+    assert found["components"]["vllm"].partition(" -> ")[2] >= "0.33.0"
+    assert "flashinfer" in found["components"]
 
 
 def test_recipe_and_lock_move_together(project: Project) -> None:
@@ -113,3 +121,26 @@ def test_recipe_and_lock_move_together(project: Project) -> None:
     assert "5df63a720" not in changed[-1][1]
     project.graft("lock", "--check")
     assert "nothing newer" in project.graft("update", "vllm", "--to", "0.33.0")
+
+
+def test_what_was_edited_meanwhile_is_not_overwritten(project: Project) -> None:
+    """The edit comes while the update resolves: the recipe is read again before it is written."""
+    program = """
+import sys
+from pathlib import Path
+import graft.commands.update as update
+def edited(*given):
+    Path('recipes/glm-dsa.yaml').write_bytes(Path('recipes/glm-dsa.yaml').read_bytes() + b'# meanwhile\\n')
+    return made(*given)
+made, update.new_lock = update.new_lock, edited
+from graft.cli import main
+main(['update', 'nccl'])
+"""
+    before = project.state()
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "scripts"), "RECIPE": "", "OFFLINE": ""}
+    done = subprocess.run([sys.executable, "-c", program], cwd=project.root, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "edited meanwhile" in done.stderr
+    after = project.state()
+    assert after.pop(RECIPE) == before.pop(RECIPE) + b"# meanwhile\n"
+    assert after == before

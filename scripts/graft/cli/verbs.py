@@ -76,7 +76,7 @@ def _clean(options: argparse.Namespace, console: Console) -> None:
 def _update(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.update import update
 
-    update(session_of(options, console), options.components, to=options.to or None, dry_run=options.dry_run)
+    update(session_of(options, console), options.components, to=options.to, dry_run=options.dry_run)
 
 
 VERBS: dict[str, Verb] = {

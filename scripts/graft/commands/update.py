@@ -18,13 +18,23 @@ from graft.commands.lint import check_new
 from graft.commands.locking import new_lock
 from graft.commands.patch_check import Against, judge_series
 from graft.commands.patch_sources import fetched_tree, known_tree
-from graft.commands.session import Loaded, Session, component_file, image_sources, plan_for, sources_of
+from graft.commands.session import (
+    Loaded,
+    Session,
+    component_file,
+    image_sources,
+    lock_inputs,
+    patchsets,
+    plan_for,
+    sources_of,
+)
 from graft.console import size
 from graft.errors import BadInput, FetchFailed, GraftError, PatchMismatch
 from graft.fetch import fetch
 from graft.lock import FilePin, Lock, load_lock, write_atomic, write_lock
 from graft.patching import one_target, read_wheel_members, touched_paths, wheel_names
 from graft.patching.ends import evidence_files
+from graft.patching.swap import editing
 from graft.patchset import load_patchset
 from graft.recipe import Recipe, load_recipe, recipe_of
 from graft.report import SeriesReport, counted
@@ -76,17 +86,14 @@ def update(session: Session, components: Sequence[str], *, to: str | None = None
     recipe = load_recipe(paths, session.project, session.recipe)
     wanted = _wanted(session, recipe, components, to)
     old = load_lock(paths, recipe.recipe)
-    with session.console.step("ask the index"):
-        versions = newest_versions(
-            session.project, recipe, wanted, index.discover(session.project.index), os.environ, previous=_versions(old)
-        )
     path = paths.recipe(recipe.recipe)
+    raw = path.read_bytes()
+    versions = _newest(session, recipe, wanted, _versions(old))
     changes = {name: versions[c.distribution] for name, c in recipe.components.items() if c.distribution in versions}
     changes = {name: version for name, version in changes.items() if version != recipe.components[name].version}
     if not changes:
         session.console.result("nothing newer fits the recipe", {"recipe": recipe.recipe, "moves": []})
         return
-    raw = path.read_bytes()
     made = with_values(raw, path, {("components", name, "version"): version for name, version in changes.items()})
     moved, resolved = _resolve(session, made, old, versions)
     made = with_values(made, path, _commits(session, moved, resolved, changes))
@@ -97,7 +104,10 @@ def update(session: Session, components: Sequence[str], *, to: str | None = None
     rebuilt = _rebuilt(session, recipe, moved, old, lock) if lock is not None else found.rebuilt
     found = Update(**{**vars(found), "rebuilt": rebuilt})
     _print(session, found)
+    line = ", ".join(f"{name} {moves}" for name, moves in found.components.items())
     if refused:
+        if session.console.json_mode:
+            session.console.result(line, found.as_dict())
         raise PatchMismatch(
             f"{len(refused)} patches cannot be built with these versions; nothing was written",
             where=refused[0].file,
@@ -107,14 +117,39 @@ def update(session: Session, components: Sequence[str], *, to: str | None = None
     check_new(session, parse(made, path), moved, lock)
     if dry_run:
         session.console.say("dry run: nothing was written")
-        return
-    # The recipe first: should it end here, the lock is stale, and `make lock` goes on.
-    write_atomic(path, made.decode("utf-8"))
-    write_lock(paths, lock)
+    else:
+        _write(session, moved, path, raw, made, lock)
+    session.console.result(line, found.as_dict())
+
+
+def _newest(session: Session, recipe: Recipe, wanted: Mapping[str, str], locked: Mapping[str, str]) -> dict[str, str]:
+    """The closure with the newest versions of what is wanted, and everything else moved only as far as it must.
+
+    Two questions: what the index has kept as it is would hold the wanted ones back.
+    """
+    indexes = index.discover(session.project.index)
+    own = {component.distribution for component in recipe.components.values()}
+    others = {name: version for name, version in locked.items() if name not in own}
+    with session.console.step("ask the index"):
+        free = newest_versions(session.project, recipe, wanted, indexes, os.environ, previous=others)
+        exact = {name: f"=={free[name]}" for name in wanted if name in free}
+        return newest_versions(session.project, recipe, exact, indexes, os.environ, previous=locked)
+
+
+def _write(session: Session, recipe: Recipe, path: Path, raw: bytes, made: bytes, lock: Lock) -> None:
+    """Raises BadInput when somebody edited the recipe or its patches in the meantime."""
+    with editing(session.paths, session.console.say):
+        if path.read_bytes() != raw or lock_inputs(session, recipe, patchsets(session, recipe)) != lock.inputs:
+            where = session.paths.relative(path)
+            raise BadInput("it, or a patch of it, was edited meanwhile; nothing was written", where=where, cure="again")
+        # The recipe first: should it end here, the lock is stale, and `make lock` goes on.
+        write_atomic(path, made.decode("utf-8"))
+        write_lock(session.paths, lock)
 
 
 def _wanted(session: Session, recipe: Recipe, components: Sequence[str], to: str | None) -> dict[str, str]:
     where = session.paths.relative(session.paths.recipe(recipe.recipe))
+    components = list(dict.fromkeys(components))
     for name in components:
         if name not in recipe.components:
             there = ", ".join(recipe.components)
@@ -301,5 +336,3 @@ def _print(session: Session, found: Update) -> None:
     console.say(f"built anew: {', '.join(found.rebuilt) or 'nothing'}")
     sign = "+" if found.size_change >= 0 else "-"
     console.say(f"wheels: {sign}{size(abs(found.size_change))}")
-    line = ", ".join(f"{name} {versions}" for name, versions in found.components.items())
-    console.result(line, found.as_dict())
