@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
+import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,8 @@ from graft.commands.patch_edit import export_branch, import_branch
 from graft.errors import BadInput, GraftError, PatchMismatch
 from graft.patching import Malformed, parse
 from graft.patching.branch import with_trailer, without_trailer
+from graft.patching.repository import bare
+from graft.patching.temporary import MARKER, TEXT, temporary
 
 TRICKY: Mapping[str, bytes] = {
     "no message": b"",
@@ -167,19 +174,65 @@ def test_a_branch_may_have_another_name_and_an_empty_folder(tmp_path: Path) -> N
     assert project.state() == before
     with pytest.raises(BadInput, match="no branch graft/vllm"):
         import_branch(project.session, "vllm", tmp_path / "branch")
-    for name in ("-x", "a..b", "a b", ""):
+    for name in ("-x", "a..b", "a b", "", "HEAD"):
         with pytest.raises(BadInput, match="not the name of a branch"):
             export_branch(project.session, "vllm", tmp_path / "other", name or " ")
 
 
 def test_what_a_killed_export_left_is_removed(tmp_path: Path) -> None:
     project = make(tmp_path / "project")
-    stale = tmp_path / ".branch.graft-export" / ".git"
-    stale.mkdir(parents=True)
-    (stale / "HEAD").write_text("half")
+    stale = tmp_path / ".graft-export-stale"
+    (stale / "repository" / ".git").mkdir(parents=True)
+    (stale / MARKER).write_bytes(TEXT)
     export_branch(project.session, "vllm", tmp_path / "branch")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["branch", "project"]
     assert git(tmp_path / "branch", "rev-list", "--count", "HEAD") == "3"
+    assert git(tmp_path / "branch", "status", "--porcelain") == ""
+
+
+def test_what_is_not_of_an_export_stays(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    for name in (".branch.graft-export", ".graft-export-mine", ".graft-export-other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("mine")
+    (tmp_path / ".graft-export-other" / MARKER).write_bytes(b"another text")
+    (tmp_path / ".graft-export-link").symlink_to(tmp_path / ".graft-export-mine")
+    with temporary(".graft-export-", tmp_path) as running:
+        export_branch(project.session, "vllm", tmp_path / "branch")
+        assert (running / MARKER).read_bytes() == TEXT
+    assert sorted(path.name for path in tmp_path.rglob("file")) == ["file"] * 3
+    assert not running.exists()
+
+
+def test_a_killed_process_leaves_nothing_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    child = os.fork()
+    if child == 0:
+        with bare():
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert [path.name.startswith("graft-bare-") for path in tmp_path.iterdir()] == [True]
+    with bare():
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arch", ["bogus", "sm121"])
+def test_an_architecture_that_the_recipe_has_not_is_refused(tmp_path: Path, arch: str) -> None:
+    project = make(tmp_path / "project")
+    other = replace(project.session, arch=arch)
+    with pytest.raises(BadInput, match=arch):
+        export_branch(other, "vllm", tmp_path / "branch")
+    assert not (tmp_path / "branch").exists()
+
+
+def test_the_way_back_is_said_as_it_is_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project = make(tmp_path / "project")
+    place = tmp_path / "my branch"
+    export_branch(project.session, "vllm", place, "mine")
+    line = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("back with: "))
+    words = ["graft", "patch", "import-branch", "vllm", str(place), "--branch", "mine"]
+    assert shlex.split(line.removeprefix("back with: ")) == words
 
 
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:

@@ -66,3 +66,11 @@ def test_an_import_is_typed(project: Project, tmp_path: Path, capsys: pytest.Cap
     assert typed(project, "import", url, "--head", "1" * 40, "--component", "vllm", "--from", str(clone), *more) == 2
     gone = url.replace(head, "1" * 40)
     assert typed(project, "import", gone, "--head", "1" * 40, "--component", "vllm", "--from", str(clone), *more) == 4
+
+
+def test_an_option_is_written_in_full(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    """--json is looked for before the words are read: a shortened one would be half in force."""
+    assert typed(project, "refresh", "vllm/first", "--js") == 2
+    assert "--js" in capsys.readouterr().err
+    assert typed(project, "drop", "vllm/first", "--bec", "it is bad") == 2
+    assert load_patchset(project.folder).select(["first"])

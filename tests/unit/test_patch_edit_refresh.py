@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from patch_project import FILES, FIRST, SECOND, SERIES, Project, canonical, make
 from web import Answer, Web
 
 from graft.commands.patch_edit import drop, export_branch, import_branch, refresh
+from graft.console import Console
 from graft.errors import BadInput, FetchFailed, PatchMismatch
 from graft.patchset import load_patchset
 from graft.recipe import load_recipe
@@ -265,11 +266,25 @@ def test_the_last_patch_takes_the_folder_along(tmp_path: Path) -> None:
     assert list(project.paths.patches.iterdir()) == []
 
 
-def test_what_is_not_of_the_series_stays(tmp_path: Path) -> None:
+def test_what_is_not_of_the_series_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     project = make(tmp_path / "project", {"first": SERIES["first"]})
     (project.folder / "NOTES").write_text("mine")
-    drop(project.session, "vllm/first", because="done")
+    said = replace(project.session, console=Console(json_mode=True))
+    drop(said, "vllm/first", because="done")
     assert [path.name for path in project.folder.iterdir()] == ["NOTES"]
+    assert json.loads(capsys.readouterr().out)["series"] is False
+    with pytest.raises(BadInput, match="vllm has no patches") as caught:
+        drop(project.session, "vllm/first", because="done")
+    assert caught.value.cure == "no component has any; add one with graft patch import"
+
+
+def test_a_mistyped_recipe_is_said(tmp_path: Path) -> None:
+    project = make(tmp_path / "project")
+    state = project.state()
+    with pytest.raises(BadInput) as caught:
+        drop(replace(project.session, recipe="nope"), "vllm/first", because="done")
+    assert "nope" in str(caught.value.where)
+    assert project.state() == state
 
 
 def test_a_patch_that_another_needs_is_kept(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,6 +211,10 @@ def test_everything_that_is_missing_is_said_at_once(project: Project, upstream: 
     ("record", "says"),
     [
         ({"id": "Seven"}, "--id: 'Seven' is not a patch id"),
+        ({"id": "A B"}, "--id: 'A B' is not a patch id"),
+        ({"id": "a" * 81}, "--id: 81 characters are too many; 80 are allowed"),
+        ({"test": "/dev/zero"}, "--test: /dev/zero is not a plain file"),
+        ({"test": "/dev"}, "--test: /dev is not a plain file"),
         ({"id": "first"}, "the series has a patch first already"),
         ({"upstream": "maybe"}, "--upstream"),
         ({"target": "binary"}, "--target"),
@@ -233,6 +238,44 @@ def test_an_option_that_no_record_may_hold(
         record={**given, **record},
     )
     assert says in problem.what
+    # One line for what is wrong, and it is about that option alone.
+    assert len(problem.what.splitlines()) == 2
+    option = f"--{next(iter(record))}"
+    assert (problem.where, problem.cure) == (option, f"correct {option}")
+
+
+def test_missing_and_wrong_options_have_each_their_cure(
+    project: Project, upstream: Upstream, given: dict[str, str]
+) -> None:
+    where = {"head": upstream.head, "component": "vllm", "clone": upstream.folder, "without_tests": True}
+    record = {name: value for name, value in given.items() if name != "until"}
+    problem = refused(project, BadInput, "not complete", PULL, **where, record=record)
+    assert (problem.where, problem.cure) == ("--until", "give what is missing as well")
+    problem = refused(project, BadInput, "not complete", PULL, **where, record={**record, "id": "A B"})
+    assert (problem.where, problem.cure) == ("arguments", "give what is missing as well; correct --id")
+
+
+@pytest.mark.parametrize("option", ["upstream", "base", "reason", "id"])
+@pytest.mark.parametrize("value", ["", "   "])
+def test_an_empty_option_is_refused(
+    project: Project, upstream: Upstream, given: dict[str, str], option: str, value: str
+) -> None:
+    where = {"head": upstream.head, "component": "vllm", "clone": upstream.folder, "without_tests": True}
+    record = {**given, option: value}
+    problem = refused(project, BadInput, f"--{option}: nothing but blanks", PULL, **where, record=record)
+    assert problem.where == f"--{option}"
+    assert problem.cure == "give it a value, or leave the option out"
+
+
+def test_a_test_that_would_never_end_is_not_read(
+    project: Project, upstream: Upstream, given: dict[str, str], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "large").write_bytes(b"#" * 1_000_001)
+    where = {"head": upstream.head, "component": "vllm", "clone": upstream.folder, "without_tests": True}
+    for name, says in (("fifo", "is not a plain file"), ("large", "is larger than 1000000 bytes")):
+        record = {**given, "test": str(tmp_path / name)}
+        assert says in refused(project, BadInput, "not complete", PULL, **where, record=record).what
 
 
 def test_paths_outside_the_component_are_refused(project: Project, upstream: Upstream, given: dict[str, str]) -> None:
@@ -323,8 +366,10 @@ def test_what_will_apply_is_said_at_once(
     more = {**given, "target": "wheel"}
     import_patch(project.session, url, component="torch", record=more, **where)  # type: ignore[arg-type]
     assert "the files of torch are not at hand" in capsys.readouterr().err
-    import_patch(project.session, url, component="unknown", record=more, **where)  # type: ignore[arg-type]
-    assert "the files of unknown are not at hand" in capsys.readouterr().err
+    problem = refused(
+        project, BadInput, "no recipe has a component 'unknown'", url, component="unknown", record=more, **where
+    )
+    assert "vllm" in str(problem.cure)
 
 
 def test_several_commits_need_a_title(project: Project, upstream: Upstream, given: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from graft import __version__
 from graft.cli.options import Verb, add_common
@@ -60,7 +60,10 @@ def main_inner(words: Sequence[str], console: Console) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse, with Graft's way of saying what is wrong."""
+    """argparse, with Graft's way of saying what is wrong; an option is written in full, as --json is looked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(message, where="arguments", cure=f"{self.prog} --help")

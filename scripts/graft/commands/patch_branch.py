@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from graft.patching.repository import Files, NewCommit
 from graft.patching.series_text import reordered
 from graft.patching.swap import editing
 from graft.patchset import Patch
+from graft.recipe import select_arch
 
 AUTHOR_MAIL = "patch@invalid"
 
@@ -31,6 +33,8 @@ def export_branch(session: Session, component: str, repository: Path, branch: st
     name = branch or f"graft/{component}"
     use = pinned(session, component)
     check_branch(name)
+    where = session.paths.relative(session.paths.recipe(use.recipe.recipe))
+    select_arch(use.recipe, session.project, session.arch, where)
     patches = for_arch(session, use)
     for patch in patches:
         check_safety(patch.data, patch.record, where=str(patch.path))
@@ -45,7 +49,8 @@ def export_branch(session: Session, component: str, repository: Path, branch: st
     commits = [_commit(component, patch, state) for patch, state in zip(patches, files[1:], strict=True)]
     made = write_branch(repository.absolute(), name, [_base(session, use, files[0]), *commits])
     session.console.say(f"{name}: the files of {component} {use.version}, and {len(patches)} patches")
-    session.console.say(f"back with: graft patch import-branch {component} {repository}")
+    back = ["graft", "patch", "import-branch", component, str(repository), *(["--branch", branch] if branch else [])]
+    session.console.say(f"back with: {shlex.join(back)}")
     ids = {patch.id: commit for patch, commit in zip(patches, made[1:], strict=True)}
     data = {"repository": str(repository), "branch": name, "base": made[0], "commits": ids}
     session.console.result(str(repository), data)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,7 @@ from graft.patching.series_text import new_series, with_record
 from graft.patching.swap import Edit, editing
 from graft.patching.upstream import Address, Upstream, base_of, check_sha, from_clone, from_host, parse_url
 from graft.patchset import Patch, PatchRecord, PatchSet, load_patchset
-from graft.recipe import load_recipe
+from graft.recipe import load_recipe, recipe_names
 
 #: What a record needs that no commit says, and how to say it.
 ASKED = {
@@ -37,6 +38,8 @@ ASKED = {
     "license": "--license NAME (neither the files nor LICENSE say one)",
 }
 MAX_TEST = 1_000_000
+#: As PatchRecord has it.
+ID_LIMIT = 80
 
 
 def import_patch(
@@ -58,16 +61,42 @@ def import_patch(
     Raises FetchFailed when the head is another one, BadInput with everything that is missing; nothing is written then.
     """
     address = parse_url(url)
+    _refuse_blank(record)
     check_sha(head, "--head")
-    if record.get("base"):
+    if "base" in record:
         check_sha(record["base"], "--base")
     if address.kind == "commit" and not head.startswith(address.name):
         raise BadInput(f"the address names {address.name}, --head {head}", where="arguments", cure="give one commit")
     check_component(component)
+    _check_known(session, component)
     with _opened(address, head, record.get("base"), clone, address_of(address), session) as upstream:
         proposed = _propose(upstream, address, record.get("base"), without_tests)
     with editing(session.paths, session.console.say) as edit:
         _add(session, edit, component, proposed, record)
+
+
+def _refuse_blank(record: Mapping[str, str]) -> None:
+    blank = [f"--{name}" for name, value in record.items() if not value.strip()]
+    if blank:
+        raise BadInput(
+            f"{', '.join(blank)}: nothing but blanks",
+            where=blank[0],
+            cure="give it a value, or leave the option out",
+        )
+
+
+def _check_known(session: Session, component: str) -> None:
+    """Raises BadInput for a component that no recipe has."""
+    recipe = load_recipe(session.paths, session.project, session.recipe)
+    if component in recipe.components:
+        return
+    others = (name for name in recipe_names(session.paths) if name != recipe.recipe)
+    if not any(component in load_recipe(session.paths, session.project, name).components for name in others):
+        raise BadInput(
+            f"no recipe has a component {component!r}",
+            where="--component",
+            cure=f"recipe {recipe.recipe} has: {', '.join(recipe.components)}",
+        )
 
 
 @dataclass(frozen=True)
@@ -145,7 +174,8 @@ def _series(session: Session, component: str) -> PatchSet | None:
 
 def _record(fields: Mapping[str, str], series: PatchSet | None) -> tuple[PatchRecord, bytes]:
     """The record and its test. Raises BadInput with everything that is missing or wrong."""
-    problems = [f"missing: {how}" for name, how in ASKED.items() if not fields.get(name)]
+    missing = [f"missing: {how}" for name, how in ASKED.items() if not fields.get(name)]
+    problems: list[str] = []
     test = b""
     if fields.get("test"):
         try:
@@ -154,6 +184,8 @@ def _record(fields: Mapping[str, str], series: PatchSet | None) -> tuple[PatchRe
             problems.append(f"--test: {problem.what}")
     if series is not None and fields.get("id") in {patch.id for patch in series.patches}:
         problems.append(f"--id: the series has a patch {fields['id']} already")
+    if len(fields.get("id", "")) > ID_LIMIT:
+        problems.append(f"--id: {len(fields['id'])} characters are too many; {ID_LIMIT} are allowed")
     data: dict[str, Any] = {name: value for name, value in fields.items() if name != "test" and value}
     made = None
     try:
@@ -162,15 +194,27 @@ def _record(fields: Mapping[str, str], series: PatchSet | None) -> tuple[PatchRe
         problems += [
             f"--{error['loc'][0]}: {str(error['msg']).removeprefix('Value error, ')}"
             for error in problem.errors(include_url=False)
-            if error["type"] != "missing" and error["loc"] != ("tests", 0)
+            # The name of the test is made from the id; of a long one, its length was said.
+            if error["type"] != "missing"
+            and error["loc"][0] != "tests"
+            and not (error["loc"][0] == "id" and len(fields.get("id", "")) > ID_LIMIT)
         ]
-    if problems or made is None:
-        raise BadInput(
-            "the record is not complete; nothing was written\n" + "\n".join(f"  {line}" for line in problems),
-            where="arguments",
-            cure="give these options as well",
-        )
+    if missing or problems or made is None:
+        raise _refusal(missing, problems)
     return made, test
+
+
+def _refusal(missing: Sequence[str], problems: Sequence[str]) -> BadInput:
+    """What is wrong with the options, in one message; its place is the option when it is about one."""
+    lines = [*missing, *problems]
+    cures = ["give what is missing as well"] if missing else []
+    cures += ["correct " + ", ".join(dict.fromkeys(line.partition(":")[0] for line in problems))] if problems else []
+    option = lines[0].removeprefix("missing: ").split(":")[0].split()[0] if len(lines) == 1 else "arguments"
+    return BadInput(
+        "the record is not complete; nothing was written\n" + "\n".join(f"  {line}" for line in lines),
+        where=option,
+        cure="; ".join(cures),
+    )
 
 
 def _words(patch_id: str) -> str:
@@ -180,9 +224,13 @@ def _words(patch_id: str) -> str:
 def _test_file(path: Path) -> bytes:
     """The bytes of a test: Python with a function `test_*`. Raises BadInput."""
     try:
-        if path.stat().st_size > MAX_TEST:
+        # Opening a FIFO would wait for its writer.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise BadInput(f"{path} is not a plain file")
+        with path.open("rb") as file:
+            data = file.read(MAX_TEST + 1)
+        if len(data) > MAX_TEST:
             raise BadInput(f"{path} is larger than {MAX_TEST} bytes")
-        data = path.read_bytes()
         tree = ast.parse(data)
     except OSError as problem:
         raise BadInput(f"{path} cannot be read: {problem.strerror}") from None

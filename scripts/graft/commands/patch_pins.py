@@ -70,7 +70,8 @@ def series_of(session: Session, component: str) -> PatchSet:
     folder = session.paths.patches / component
     if not (folder / "series.yaml").is_file():
         there = ", ".join(sorted(path.parent.name for path in session.paths.patches.glob("[!.]*/series.yaml")))
-        raise BadInput(f"{component} has no patches", where=session.paths.relative(folder), cure=f"there is: {there}")
+        cure = f"there is: {there}" if there else "no component has any; add one with graft patch import"
+        raise BadInput(f"{component} has no patches", where=session.paths.relative(folder), cure=cure)
     return load_patchset(folder)
 
 

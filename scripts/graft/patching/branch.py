@@ -7,7 +7,6 @@ rebase, amend and cherry-pick, and never enters the patch file.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from graft.errors import BadInput
 from graft.patching.git import ATTRIBUTES
 from graft.patching.repository import Commit, Files, NewCommit, Repository, bare, git_folder, object_folder
+from graft.patching.temporary import temporary
 
 TRAILER = re.compile(rb"^Graft-Patch: ([^\s/]+)/([^\s/]+)[ \t]*(?:\n|\Z)", re.M)
 
@@ -58,8 +58,10 @@ def without_trailer(message: bytes) -> tuple[bytes, str, str]:
 def check_branch(name: str) -> None:
     """Raises BadInput for what is not the name of a branch."""
     with bare() as repository:
-        if name.startswith("-") or repository.git("check-ref-format", f"refs/heads/{name}", check=False).rc != 0:
-            raise BadInput(f"{name!r} is not the name of a branch", where="--branch")
+        # git itself refuses a branch HEAD, which would hide what HEAD means.
+        wrong = name.startswith("-") or name == "HEAD"
+        if wrong or repository.git("check-ref-format", f"refs/heads/{name}", check=False).rc != 0:
+            raise BadInput(f"{name!r} is not the name of a branch", where="--branch", cure="for example --branch mine")
 
 
 def write_branch(folder: Path, branch: str, commits: Sequence[NewCommit]) -> list[str]:
@@ -68,13 +70,10 @@ def write_branch(folder: Path, branch: str, commits: Sequence[NewCommit]) -> lis
     It appears in one step. Raises BadInput.
     """
     _refuse_used(folder)
-    staged = folder.parent / f".{folder.name}.graft-export"
-    if staged.exists():
-        # What a killed export left.
-        shutil.rmtree(staged)
-    (staged / ".git").mkdir(parents=True)
-    repository = Repository(staged / ".git")
-    try:
+    with temporary(".graft-export-", folder.parent) as place:
+        staged = place / "repository"
+        (staged / ".git").mkdir(parents=True)
+        repository = Repository(staged / ".git")
         repository.git("init", "--quiet", "--template=", work=staged)
         # Whatever its owner is configured for, the bytes of the files stay what they are.
         repository.git("config", "core.autocrlf", "false")
@@ -84,9 +83,6 @@ def write_branch(folder: Path, branch: str, commits: Sequence[NewCommit]) -> lis
         repository.git("symbolic-ref", "HEAD", f"refs/heads/{branch}")
         repository.git("reset", "--quiet", "--hard", work=staged)
         staged.rename(folder)
-    except BaseException:
-        shutil.rmtree(staged, ignore_errors=True)
-        raise
     return [commit for commit, _tree in made]
 
 

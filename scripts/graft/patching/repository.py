@@ -18,6 +18,7 @@ from pathlib import Path
 from graft.errors import BadInput, FetchFailed, GraftError
 from graft.patching.git import OPTIONS
 from graft.patching.sources import MAX_FILE
+from graft.patching.temporary import temporary
 from graft.proc import Completed, run
 
 #: path -> (mode, bytes) of every file that matters at one moment.
@@ -285,8 +286,8 @@ def _quoted(path: str) -> bytes:
 @contextmanager
 def bare(objects: Path | None = None, env: Mapping[str, str] | None = None) -> Iterator[Repository]:
     """An empty repository, gone afterwards. objects: an object store of somebody else to read from as well."""
-    with tempfile.TemporaryDirectory(prefix="graft-bare-") as name:
-        repository = Repository(Path(name).resolve() / "git", env or {})
+    with temporary("graft-bare-", Path(tempfile.gettempdir()).resolve()) as place:
+        repository = Repository(place / "git", env or {})
         repository.folder.mkdir()
         repository.git("init", "--quiet", "--bare", "--template=")
         info = repository.folder / "info"
