@@ -116,7 +116,7 @@ def test_more_context_is_taken_where_three_lines_stand_twice(tmp_path: Path) -> 
         (["vllm"], "does not name a patch"),
         (["vllm/../x"], "does not name a patch"),
         (["vllm/none"], "there is no patch vllm/none"),
-        (["Vllm/first"], "not the name of a component"),
+        (["Vllm/first"], "does not name a patch"),
         (["torch/first"], "torch has no patches"),
     ],
 )

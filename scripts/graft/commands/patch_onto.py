@@ -8,11 +8,11 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from graft.commands.onto_steps import Asked, check_runs, make_layer, make_receipt, try_patches
+from graft.commands.patch_pins import series_of
 from graft.commands.session import Session, ready_engine
 from graft.errors import BadInput
 from graft.lock import load_lock
 from graft.patching import check_safety
-from graft.patchset import load_patchset
 from graft.recipe import load_recipe, select_arch
 from graft.trial import onto as records
 from graft.trial.containers import trials
@@ -62,8 +62,12 @@ def _asked(session: Session, component: str, refs: Sequence[str], python: str) -
     ids = [ref.partition("/")[2] if "/" in ref else ref for ref in refs]
     other = [ref for ref in refs if "/" in ref and ref.partition("/")[0] != component]
     if other:
-        raise BadInput(f"{other[0]} is not a patch of {component}", where="arguments")
-    found = load_patchset(paths.patches / component)
+        raise BadInput(
+            f"{other[0]} is not a patch of {component}",
+            where="arguments",
+            cure="the patches of one component at a time: --component says which",
+        )
+    found = series_of(session, component)
     chosen = found.select(ids, where="arguments")
     for patch in chosen:
         check_safety(patch.data, patch.record, where=str(patch.path))

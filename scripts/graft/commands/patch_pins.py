@@ -50,9 +50,8 @@ class Pinned:
 
 def reference(text: str) -> tuple[str, str]:
     """Component and id of `COMPONENT/ID`. Raises BadInput."""
-    component, slash, patch_id = text.partition("/")
-    check_component(component)
-    if not slash or not PATCH_ID.fullmatch(patch_id):
+    component, _, patch_id = text.partition("/")
+    if not PATCH_ID.fullmatch(component) or not PATCH_ID.fullmatch(patch_id):
         raise BadInput(f"{text!r} does not name a patch", where="arguments", cure="COMPONENT/ID, as recipes write it")
     return component, patch_id
 
@@ -61,7 +60,8 @@ def check_component(name: str) -> None:
     """Raises BadInput for what cannot be the name of a folder below patches/."""
     # An id's form is a component's as well, and no path can be written in it.
     if not PATCH_ID.fullmatch(name):
-        raise BadInput(f"{name!r} is not the name of a component", where="arguments")
+        cure = "the name of a folder below patches/, as recipes write it"
+        raise BadInput(f"{name!r} is not the name of a component", where="arguments", cure=cure)
 
 
 def series_of(session: Session, component: str) -> PatchSet:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graft.commands.patch_onto import onto
+from graft.commands.patch_pins import reference, series_of
 from graft.commands.patch_sources import fetched_tree
 from graft.commands.session import (
     Loaded,
@@ -22,16 +23,19 @@ from graft.commands.session import (
 from graft.errors import BadInput, PatchMismatch
 from graft.lock import check_fresh, load_lock
 from graft.patching import SourceTree, touched_paths
-from graft.patchset import Patch, PatchSet, Target, check_when, load_patchset
+from graft.patchset import Patch, PatchSet, Target, check_when
 from graft.plan import Plan, installed_path, source_path
 from graft.recipe import load_recipe, select_arch
 from graft.trial.bytecode import PREFIX, Bytecode
-from graft.trial.containers import Put, Trials, trials
+from graft.trial.containers import Put, Trials, sweep, trials
 from graft.trial.environment import find_image, patched_files
 from graft.trial.outcome import RunResult, TrialVerdict, error_run, explain
 from graft.trial.red_green import NotInstalled, Tools, Trial, Where, make_trial, on_base, read_tools, run_trials
 from graft.trial.result import TrialResult, facts, keep, kept, results_folder
 from graft.trial.states import below
+
+if TYPE_CHECKING:
+    from graft.engine import Engine
 
 __all__ = ["onto", "test"]
 
@@ -66,6 +70,8 @@ def test(session: Session, refs: Sequence[str], *, every: bool, rerun: bool) -> 
     waiting = [trial for trial in made if trial.name not in rows]
     if waiting:
         rows |= _run(session, planned, waiting, tools)
+    else:
+        _sweep(session)
     _say(session, planned, [rows[f"{found.component}/{patch.id}"] for found, patch in chosen])
 
 
@@ -90,13 +96,15 @@ def _chosen(session: Session, planned: Plan, refs: Sequence[str], every: bool) -
     sets: dict[str, PatchSet] = {}
     chosen: list[tuple[PatchSet, Patch]] = []
     for ref in dict.fromkeys(here if every else refs):
-        component, _, patch_id = ref.partition("/")
+        component, patch_id = reference(ref)
         if component not in components:
             where = f"recipe {recipe.recipe} for {arch}"
             raise BadInput(
                 f"{ref}: there is no component {component!r} in {where}", cure=f"there is: {', '.join(components)}"
             )
-        found = sets.setdefault(component, load_patchset(session.paths.patches / component))
+        if component not in sets:
+            sets[component] = series_of(session, component)
+        found = sets[component]
         patch = next((patch for patch in found.patches if patch.id == patch_id), None)
         if patch is None:
             known = ", ".join(f"{component}/{patch.id}" for patch in found.patches)
@@ -167,6 +175,26 @@ def _run(session: Session, planned: Plan, waiting: Sequence[Trial], tools: Tools
             ready = [on_base(trial, base) for trial in waiting]
             run_trials(containers, where, ready, tools, bytecode, on_result)
     return rows
+
+
+def _sweep(session: Session) -> None:
+    """Remove what a killed run left, where an engine of this project is up; none is started for it."""
+    engine = _running_engine(session)
+    if engine is not None:
+        sweep(engine.client, session.console)
+
+
+def _running_engine(session: Session) -> Engine | None:
+    """The engine that `ready_engine` would use, when it is up."""
+    from graft import engine
+    from graft.engine import probe
+
+    if session.mode != "embedded":
+        try:
+            return probe.system_engine(session.paths.engine / "system-config")
+        except probe.Unsuitable:
+            pass
+    return engine.find(session.paths) if session.mode != "system" else None
 
 
 def _base(session: Session, planned: Plan, containers: Trials, image: str) -> Mapping[str, Put]:

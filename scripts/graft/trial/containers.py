@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.console import Console
-from graft.errors import EngineMissing, Interrupted
+from graft.errors import EngineMissing, GateFailed, Interrupted
 from graft.gate.containers import (
     LABEL,
     LOG_BYTES,
@@ -180,12 +180,13 @@ def trials(client: DockerClient, console: Console) -> Iterator[Trials]:
 
     made = Trials(client, uuid.uuid4().hex[:12])
     try:
-        orphans = remove_orphans(client)
-        if orphans:
-            console.warn(f"removed {orphans} containers that a run left which was killed")
+        _remove_left(client, console)
         yield made
     except KeyboardInterrupt as interrupt:
-        raise Interrupted("interrupted while patch tests ran; nothing was kept") from interrupt
+        raise Interrupted(
+            "interrupted while patch tests ran; nothing that had not ended was kept",
+            cure="run the same command: it tries what has no result yet",
+        ) from interrupt
     except (DockerException, RequestException) as problem:
         raise EngineMissing(f"the engine failed: {problem}", cure="look at the engine's log") from problem
     finally:
@@ -194,6 +195,24 @@ def trials(client: DockerClient, console: Console) -> Iterator[Trials]:
         except (DockerException, RequestException) as problem:
             # It must not hide why the run ended.
             console.warn(f"containers may be left, the next run removes them: {problem}")
+
+
+def sweep(connect: Callable[[], DockerClient], console: Console) -> None:
+    """Remove the containers of killed runs where nothing has to run. What the engine then fails at is only said."""
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
+    try:
+        with contextlib.closing(connect()) as client:
+            _remove_left(client, console)
+    except (DockerException, RequestException, GateFailed) as problem:
+        console.warn(f"containers may be left, the next run removes them: {problem}")
+
+
+def _remove_left(client: DockerClient, console: Console) -> None:
+    orphans = remove_orphans(client)
+    if orphans:
+        console.warn(f"removed {orphans} containers that a run left which was killed")
 
 
 def archive(files: Mapping[str, Put]) -> bytes:

@@ -23,6 +23,7 @@ REFERENCE = re.compile(
 )
 ID = re.compile(r"(?:sha256:)?(?P<hex>[0-9a-f]{12,64})")
 MAX_TAG = 128
+IDS = "its id, as `docker images --no-trunc` says it, or its name"
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,12 @@ def find_base(client: DockerClient, text: str, console: Console, *, offline: boo
         if attrs is not None and str(attrs["Id"]).removeprefix("sha256:").startswith(by_id["hex"]):
             return Base(str(attrs["Id"]), None, next(iter(attrs.get("RepoDigests") or ()), None), attrs)
         if text.startswith("sha256:"):
-            raise BadInput(f"no image {text} is on this engine", where="IMAGE", cure="docker images")
+            raise BadInput(f"no image {text} is on this engine", where="IMAGE", cure=IDS)
     reference = parse_reference(text, "IMAGE")
     attrs = _find(client, reference)
+    if attrs is None and by_id is not None:
+        # Nobody names an image so; as a name, the advice would be to pull it.
+        raise BadInput(f"no image {text} is on this engine", where="IMAGE", cure=IDS)
     if attrs is None:
         _pull(client, reference, console, offline=offline)
         attrs = _find(client, reference)
