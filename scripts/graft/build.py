@@ -15,18 +15,15 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from graft import proc
+from graft import metadata, proc
 from graft.console import Console
 from graft.errors import BuildFailed, GraftError, PatchMismatch
-from graft.lock import lock_text, plain, requirements_text
 from graft.paths import Paths
 from graft.plan import Layer, Plan
 from graft.render import Rendered
 from graft.store import CHECKED_MTIME, Store
 from graft.unlocked import UnlockedPlan
-from graft.yamlio import dump
 
 STEP = re.compile(r"^#(\d+) (.*)$")
 ENGINE_GONE = (
@@ -111,7 +108,8 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
         for name, data in files.items():
             _bytes(fresh / f"patches-{component}" / name, data)
     _write(fresh / "Dockerfile", rendered.text)
-    _metadata(paths, plan, rendered, fresh / "metadata")
+    for name, data in metadata.files(paths, plan, rendered.text).items():
+        _bytes(fresh / "metadata" / name, data)
     _smoke(paths, plan, inputs, fresh / "smoke-tests")
     # Times of folders reach layers as well.
     for path in [fresh, *fresh.rglob("*")]:
@@ -270,33 +268,6 @@ def _tools(folder: Path, plan: Plan, store: Store) -> None:
         data = wheel.read(member)
     target.write_bytes(data)
     _stamp(target, data, 0o755)
-
-
-def _metadata(paths: Paths, plan: Plan, rendered: Rendered, target: Path) -> None:
-    """/usr/share/graft: with these files and the labels the image can be made again.
-
-    Nothing in it that the key does not know: another byte under the same key would move an immutable tag.
-    """
-    _write(target / "lock.yaml", lock_text(plain(plan.lock)))
-    _write(target / "requirements.txt", requirements_text(plan.lock))
-    _write(target / "recipe.yaml", dump(_recipe_facts(plan), "What of the recipe makes this image."))
-    _write(target / "Dockerfile", rendered.text)
-    _write(target / "manifest.json", _json(plan.manifest()))
-    _write(target / "key.json", _json({"key": plan.image.key, "inputs": dict(plan.image.inputs)}))
-    for ref in plan.patch_refs:
-        _copy(paths.patches / f"{ref}.patch", target / "patches" / f"{ref}.patch")
-
-
-def _recipe_facts(plan: Plan) -> dict[str, Any]:
-    """The recipe without what is the gate's (tests, waivers), another architecture's, or a comment."""
-    recipe = plan.recipe
-    data = recipe.model_dump(mode="json", include={"recipe", "summary", "base", "cuda", "env"})
-    components = recipe.components_on(plan.arch.name)
-    data["arch"] = plan.arch.name
-    data["components"] = {name: c.model_dump(mode="json", exclude_defaults=True) for name, c in components.items()}
-    data["constraints"] = sorted(constraint.require for constraint in recipe.constraints)
-    data["patches"] = list(plan.patch_refs)
-    return data
 
 
 def _smoke(paths: Paths, plan: Plan, inputs: Inputs, target: Path) -> None:

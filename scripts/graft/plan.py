@@ -153,6 +153,8 @@ class Plan:
     gate: Keyed
     env: Mapping[str, str]
     environment: Keyed
+    #: The templates and scripts that make the image: name below images/ -> sha256.
+    files: Mapping[str, str]
 
     #: Stages (files of images/stages/) that another kind of plan takes from elsewhere.
     base_stage: ClassVar[str] = "base"
@@ -355,6 +357,7 @@ def plan(
         Keyed(gate),
         dict(env),
         environment,
+        _image_files(sources, _stages(builds, overlays)),
     )
     _check_tags(made)
     return made
@@ -535,7 +538,20 @@ def _stages(builds: Sequence[Build], overlays: Sequence[Overlay]) -> tuple[str, 
         names += _stages_of_build(str(build.component.build))
     if overlays:
         names += ["builder", "overlay"]
-    return tuple(dict.fromkeys(names))
+    # Its text is in the Dockerfile that the image holds.
+    return tuple(dict.fromkeys([*names, "smoke"]))
+
+
+def _image_files(sources: ImageSources, stages: Sequence[str]) -> dict[str, str]:
+    """The files that make these stages and the Dockerfile, by their names below images/."""
+    hashes = {
+        **sources.templates,
+        **{f"scripts/{name}": digest for name, digest in sources.scripts.items()},
+        **{f"smoke/{name}": digest for name, digest in sources.smoke.items()},
+    }
+    names = {"Dockerfile.j2", *files_of(sources, stages)}
+    places = {place for name in names for place in (name, f"scripts/{name}", f"smoke/{name}")}
+    return {place: hashes[place] for place in sorted(places) if place in hashes}
 
 
 def files_of(sources: ImageSources, stages: Sequence[str]) -> dict[str, str]:

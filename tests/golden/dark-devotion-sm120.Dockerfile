@@ -1,4 +1,4 @@
-# graft:dark-devotion-sm120-KEY: rendered by Graft from recipe dark-devotion for sm120.
+# dark-devotion-sm120-KEY: rendered by Graft from recipe dark-devotion for sm120.
 # Every input comes from a named context; `make render` also says how to build this by hand.
 
 # The base: nvidia/cuda:13.2.1-cudnn-devel-ubuntu24.04, by tag only.

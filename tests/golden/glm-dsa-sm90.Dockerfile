@@ -1,4 +1,4 @@
-# graft:glm-dsa-sm90-KEY: rendered by Graft from recipe glm-dsa for sm90.
+# glm-dsa-sm90-KEY: rendered by Graft from recipe glm-dsa for sm90.
 # Every input comes from a named context; `make render` also says how to build this by hand.
 
 # The base: a root file system of locked Debian packages (bookworm).

@@ -1,4 +1,4 @@
-# graft:infernal-invocation-sm120-KEY: rendered by Graft from recipe infernal-invocation for sm120.
+# infernal-invocation-sm120-KEY: rendered by Graft from recipe infernal-invocation for sm120.
 # Every input comes from a named context; `make render` also says how to build this by hand.
 
 # The base: nvcr.io/nvidia/pytorch:26.07-py3@sha256:2140e699b3beaf7f96a0081fd9c9406bc3832b435cdb60dfa2d261f7d2f34a1c.

@@ -1,4 +1,4 @@
-# graft:kimi-k3-upstream-aligned-sm120-KEY: rendered by Graft from recipe kimi-k3-upstream-aligned for sm120.
+# kimi-k3-upstream-aligned-sm120-KEY: rendered by Graft from recipe kimi-k3-upstream-aligned for sm120.
 # Every input comes from a named context; `make render` also says how to build this by hand.
 
 # The base: voipmonitor/vllm:kimi-k3-runtime-foundation-cu133-torch213-fi1ac6942-rust195-20260822-r1@sha256:03b67e53dda73c3fa317d4cb529ad38a220c51c7365ee8d54c16e5063fcc54e2.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from factories import make_plan
 
-from graft import build
+from graft import build, metadata
 from graft.render import Rendered
 from graft.store import CHECKED_MTIME
 
@@ -27,10 +27,10 @@ def test_the_recipe_in_the_image_changes_only_with_the_key() -> None:
 
     plain, other = make_plan(), make_plan(recipe=gate_only)
     assert plain.image.key == other.image.key
-    assert build._recipe_facts(plain) == build._recipe_facts(other)
+    assert metadata.recipe_facts(plain) == metadata.recipe_facts(other)
     changed = make_plan(recipe=lambda data: data["env"].update(MORE="1"))
     assert changed.image.key != plain.image.key
-    assert build._recipe_facts(changed) != build._recipe_facts(plain)
+    assert metadata.recipe_facts(changed) != metadata.recipe_facts(plain)
 
 
 def test_the_compilers_are_bounded_by_secrets_and_not_by_the_key(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "lock tags pins",
         "plan",
         "unlocked",
-        "fetch patching render engine resolve report registry",
+        "fetch patching render engine resolve report registry metadata",
         "base build gate reach linting",
         "trial",
         "commands",

@@ -155,6 +155,7 @@ IMAGE, FI, VLLM, GATE = "image", "build flashinfer", "overlay vllm", "gate"
         pytest.param("sources", template("macros/run.j2"), {IMAGE, FI, VLLM}, id="macros"),
         pytest.param("sources", template("stages/runtime.j2"), {IMAGE}, id="runtime-stage"),
         pytest.param("sources", template("Dockerfile.j2"), {IMAGE}, id="dockerfile"),
+        pytest.param("sources", template("stages/smoke.j2"), {IMAGE}, id="smoke-stage"),
         pytest.param("sources", script("apply-patches.sh"), {IMAGE, FI, VLLM}, id="script-of-both"),
         pytest.param("sources", script("overlay-wheel.py"), {IMAGE, VLLM}, id="script-of-the-overlay"),
         pytest.param("sources", script("install-debs.sh"), {IMAGE, FI}, id="script-of-the-builder"),
