@@ -72,6 +72,16 @@ def test_more_sections_than_the_header_can_count(library: Path) -> None:
     assert fatbin.read(library) == [cubin("sm_90a")]
 
 
+def over_each_other() -> bytes:
+    """A library with two more sections that are the first one again: reading them would take time for nothing."""
+    code = gpu_elf.container(*["sm_90"] * 20)
+    data = bytearray(gpu_elf.elf({".nv_fatbin": code, "__nv_relfatbin": b"x", ".text": b"x"}))
+    (table,) = struct.unpack_from("<Q", data, 40)
+    for index in (2, 3):
+        data[table + index * 64 : table + index * 64 + 64] = data[table + 64 : table + 128]
+    return bytes(data)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -83,6 +93,8 @@ def test_more_sections_than_the_header_can_count(library: Path) -> None:
         (gpu_elf.elf({".nv_fatbin": b"garbage" * 10}), "no fatbin of a known form"),
         (gpu_elf.elf({".nv_fatbin": gpu_elf.container("sm_90")[:-8]}), "cut off"),
         (gpu_elf.elf({".nv_fatbin": gpu_elf.container("sm_90")[:10]}), "cut off"),
+        (gpu_elf.gpu_library("sm_1000"), "no known architecture"),
+        (over_each_other(), "over each other"),
     ],
 )
 def test_refuses(library: Path, data: bytes, message: str) -> None:
@@ -138,12 +150,34 @@ def read_or_refuse(factory: pytest.TempPathFactory, data: bytes) -> None:
         ("compute_90a", "sm90", "ptx-only"),
         ("compute_90a", "sm100", "missing"),
         ("compute_100f", "sm103", "ptx-only"),
+        ("sm_87", "sm87", "covered"),
+        ("sm_80", "sm87", "missing"),
+        ("sm_87", "sm89", "missing"),
+        ("compute_80", "sm87", "ptx-only"),
         ("lto_90", "sm90", "missing"),
     ],
 )
 def test_verdict_of_one(library: Path, held: str, arch: str, verdict: str) -> None:
     library.write_bytes(gpu_elf.gpu_library(held))
     assert fatbin.verdict(fatbin.read(library), arch) == verdict
+
+
+@pytest.mark.parametrize(
+    ("held", "arch", "rule"),
+    [
+        ("sm_120", "sm120", "exact"),
+        ("sm_120a", "sm120", "a"),
+        ("sm_120f", "sm120", "family"),
+        ("sm_120f", "sm121", "family"),
+        ("sm_120", "sm121", "same major"),
+        ("compute_90", "sm121", "PTX"),
+        ("sm_120a", "sm121", None),
+        ("lto_120", "sm120", None),
+    ],
+)
+def test_rule_of_one(library: Path, held: str, arch: str, rule: str | None) -> None:
+    library.write_bytes(gpu_elf.gpu_library(held))
+    assert [fatbin.rule(entry, arch) for entry in fatbin.read(library)] == [rule]
 
 
 def test_verdict_of_several() -> None:
