@@ -53,6 +53,13 @@ Reference = Annotated[
         "an image reference such as nvcr.io/nvidia/pytorch:26.07-py3 (its digest is a key of its own)",
     ),
 ]
+TreePath = Annotated[
+    str,
+    grammar(
+        r"(?:(?!\.\.?(?:/|$))[A-Za-z0-9._+-]+)(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._+-]+)*",
+        "a path in a source tree, such as third_party/cutlass",
+    ),
+]
 ImagePath = Annotated[str, grammar(rf"{_SEGMENT}+", "an absolute path inside the image")]
 PatchId = Annotated[str, grammar(r"[a-z0-9]+(?:-[a-z0-9]+)*", "a patch id: lower-case letters, digits, single dashes")]
 
@@ -96,13 +103,17 @@ class GitSource(Model):
     """A commit, the heads merged onto it in this order, and then patches.
 
     ref:  a note for people: which branch or tag the commit was taken from. Never what is checked out.
+    base: a commit that it must descend from, for a branch that carries changes on top of one.
     tree: the git tree that must come out of commit and heads, before any patch.
+    submodules: path -> another address than `.gitmodules` has for it; null leaves the submodule out.
     """
 
     url: HttpsUrl
     commit: Commit
     ref: Ref | None = None
+    base: Commit | None = None
     tree: Tree | None = None
+    submodules: dict[TreePath, HttpsUrl | None] = Field(default_factory=dict)
     pulls: tuple[Pull, ...] = Field(default=(), strict=False)
     lost: tuple[LostPatch, ...] = Field(default=(), strict=False)
 

@@ -16,12 +16,16 @@ from urllib.parse import urlsplit
 
 @dataclass
 class GitHost:
-    """Serves every repository below `root`. seen: method and path of each request."""
+    """Serves every repository below `root`. seen: method and path of each request.
+
+    protocol: whether it speaks what clients ask for; an old host gives out what its refs name, and nothing by its id.
+    """
 
     root: Path
     server: ThreadingHTTPServer
     seen: list[tuple[str, str]] = field(default_factory=list)
     page: bytes | None = None
+    protocol: bool = True
 
     @property
     def url(self) -> str:
@@ -50,7 +54,7 @@ class _Handler(BaseHTTPRequestHandler):
             "GIT_HTTP_EXPORT_ALL": "1",
             "GIT_CONFIG_GLOBAL": "/dev/null",
             "GIT_CONFIG_NOSYSTEM": "1",
-            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", "") if self.host.protocol else "",
             "REQUEST_METHOD": self.command,
             "PATH_INFO": parts.path,
             "QUERY_STRING": parts.query,
@@ -59,7 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
             "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
             "REMOTE_ADDR": "127.0.0.1",
         }
-        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=True)
+        done = subprocess.run(["git", "http-backend"], env=env, input=body, capture_output=True, check=False)
         head, _, content = done.stdout.partition(b"\r\n\r\n")
         lines = [line.partition(": ")[::2] for line in head.decode("latin-1").split("\r\n")]
         status = next((value for name, value in lines if name == "Status"), "200 OK")

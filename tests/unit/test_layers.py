@@ -30,7 +30,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "plan",
         "unlocked",
         "fetch patching render engine resolve report registry metadata",
-        "base build gate reach linting",
+        "base build gate gitstore reach linting",
         "trial",
         "commands",
         "cli",

@@ -15,7 +15,7 @@ from patch_project import FILES, TEST, Project, canonical, git, make, session, t
 from graft.commands.patch_edit import drop, import_patch
 from graft.errors import BadInput, FetchFailed, GraftError
 from graft.patching.adopt import id_of, is_test
-from graft.patching.upstream import _host_environment, parse_url
+from graft.patching.upstream import host_environment, parse_url
 from graft.patchset import PatchRecord, load_patchset
 
 MIT = 'MIT License\n\nPermission is hereby granted, free of charge, to any person. THE SOFTWARE IS PROVIDED "AS IS".\n'
@@ -560,8 +560,8 @@ def test_the_environment_of_a_fetch_is_a_short_list() -> None:
         "GIT_DIR": "/x",
         "HOME": "/h",
     }
-    assert _host_environment(environ) == {"https_proxy": "http://p", "SSL_CERT_FILE": "/ca", "GIT_SSL_CAINFO": "/ca"}
-    assert _host_environment({"GIT_SSL_CAINFO": "/a", "CURL_CA_BUNDLE": "/b"}) == {"GIT_SSL_CAINFO": "/a"}
+    assert host_environment(environ) == {"https_proxy": "http://p", "SSL_CERT_FILE": "/ca", "GIT_SSL_CAINFO": "/ca"}
+    assert host_environment({"GIT_SSL_CAINFO": "/a", "CURL_CA_BUNDLE": "/b"}) == {"GIT_SSL_CAINFO": "/a"}
 
 
 @pytest.mark.parametrize(

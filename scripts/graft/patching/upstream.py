@@ -98,7 +98,7 @@ def from_host(address: Address, head: str, base: str | None, url: str) -> Iterat
     Raises FetchFailed: not reachable, no such pull request or commit, or another head than `head`.
     """
     scheme = url.partition(":")[0]
-    with bare(env={**_host_environment(os.environ), "GIT_ALLOW_PROTOCOL": scheme}) as repository:
+    with bare(env={**host_environment(os.environ), "GIT_ALLOW_PROTOCOL": scheme}) as repository:
         refs = _listed(repository, address, url)
         if address.ref is not None:
             _refuse_other_head(address, refs.get(address.ref), head)
@@ -216,7 +216,8 @@ def _refuse_other_head(address: Address, found: str | None, head: str) -> None:
         )
 
 
-def _host_environment(environ: Mapping[str, str]) -> dict[str, str]:
+def host_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What git needs of this host to reach another one: proxies and certificates, nothing else."""
     found = {name: environ[name] for name in HOST_VARIABLES if environ.get(name)}
     other = next((environ[name] for name in OTHER_CERTIFICATES if environ.get(name)), None)
     return {**({"GIT_SSL_CAINFO": other} if other else {}), **found}
