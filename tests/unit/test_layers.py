@@ -32,6 +32,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fetch patching render engine resolve report registry metadata",
         "base build gate gitstore reach linting",
         "trial",
+        "inventory",
         "commands",
         "cli",
         "__main__",

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from graft import __version__
+from graft.cli.image_verbs import IMAGE_VERBS
 from graft.cli.options import Verb, add_common
 from graft.cli.patch_verbs import PATCH_VERBS
 from graft.cli.recipe_verbs import RECIPE_VERBS
@@ -76,7 +77,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"graft {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
-    _add(verbs, VERBS)
+    _add(verbs, VERBS | IMAGE_VERBS)
     patch = verbs.add_parser("patch", help="look at patches, try them, and change the series")
     _add(patch.add_subparsers(dest="patch_verb", required=True, metavar="VERB", parser_class=_Parser), PATCH_VERBS)
     recipe = verbs.add_parser("recipe", help="look at recipes")

@@ -1,0 +1,42 @@
+"""The verbs on what is built: compare, measure, carry to other machines, make again."""
+
+from __future__ import annotations
+
+import argparse
+
+from graft.cli.options import FLAG, Verb, session_of
+from graft.console import Console
+
+_WHAT = "a recipe (NAME or NAME@REVISION), a lock file, or an image (reference, reference@digest or id)"
+_ALL: dict[str, object] = {**FLAG, "help": "every row of long tables"}
+
+
+def _diff(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.inventories import diff
+
+    diff(session_of(options, console), options.before, options.after, report=options.report, every=options.all)
+
+
+def _size(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.inventories import size
+
+    size(session_of(options, console), options.what, every=options.all)
+
+
+IMAGE_VERBS: dict[str, Verb] = {
+    "diff": (
+        _diff,
+        "what two recipes, locks or images hold and how they differ, down to packages, GPU code and layers",
+        {
+            "before": {"metavar": "A", "help": _WHAT},
+            "after": {"metavar": "B", "help": _WHAT},
+            "--report": {"choices": ("table", "md"), "default": "table", "help": "md: a changelog for release notes"},
+            "--all": _ALL,
+        },
+    ),
+    "size": (
+        _size,
+        "bytes of each component, package and layer",
+        {"what": {"nargs": "?", "metavar": "WHAT", "help": f"{_WHAT}; default: the recipe"}, "--all": _ALL},
+    ),
+}
