@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test smoke engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size smoke engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.requirements
 GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=.graft/pycache $(VENV)/bin/python -m graft
 
 # What the user gives on the command line reaches graft through the environment, never through a shell word.
-export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO
+export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -44,6 +44,12 @@ patch-check: $(STAMP) ## a component's patches against another version (COMPONEN
 
 patch-test: $(STAMP) ## red and green of every patch in the image that is built, without building it again
 	@$(GRAFT) patch test --all
+
+diff: $(STAMP) ## how two recipes, locks or images differ (A=glm-dsa@v1 B=glm-dsa; REPORT=md: release notes)
+	@$(GRAFT) diff $${REPORT:+--report "$$REPORT"} -- "$$A" "$$B"
+
+size: $(STAMP) ## bytes of each component, package and layer of a recipe or an image (WHAT=graft:glm-dsa-sm90)
+	@$(GRAFT) size -- $${WHAT:+"$$WHAT"}
 
 smoke: $(STAMP) ## run the gate again
 	@$(GRAFT) smoke
