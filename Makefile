@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size smoke engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size smoke smoke-gpu engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -53,6 +53,9 @@ size: $(STAMP) ## bytes of each component, package and layer of a recipe or an i
 
 smoke: $(STAMP) ## run the gate again
 	@$(GRAFT) smoke
+
+smoke-gpu: $(STAMP) ## the tests on all NVIDIA GPUs of this host, in the image that is tagged; red where there is none
+	@$(GRAFT) smoke --tier gpu
 
 engine: $(STAMP) ## start the engine and print how to use it
 	@$(GRAFT) engine

@@ -271,7 +271,7 @@ def _tools(folder: Path, plan: Plan, store: Store) -> None:
 
 
 def _smoke(paths: Paths, plan: Plan, inputs: Inputs, target: Path) -> None:
-    for source in sorted([*paths.smoke.glob("*.py"), *paths.smoke.glob("lib/*.py")]):
+    for source in sorted(path for pattern in ("*.py", "lib/*.py", "gpu/*.py") for path in paths.smoke.glob(pattern)):
         _copy(source, target / source.relative_to(paths.smoke))
     facts = plan.facts()
     _write(target / "facts.json", _json(facts))

@@ -56,6 +56,8 @@ SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
 #: Distributions of NVIDIA's libraries and toolkit: big, and changed only with CUDA or torch.
 CUDA_PREFIXES = ("nvidia-", "cuda-")
 CHANNELS = "build.yaml: channels"
+#: The smoke tests of the GPU tier, below images/smoke/: an edit of them does not end what the other tests have shown.
+GPU_TIER = "gpu/"
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ class Plan:
     environment: Keyed
     #: The templates and scripts that make the image: name below images/ -> sha256.
     files: Mapping[str, str]
+    gpu_gate: Keyed
 
     #: Stages (files of images/stages/) that another kind of plan takes from elsewhere.
     base_stage: ClassVar[str] = "base"
@@ -337,11 +340,12 @@ def plan(
         **{f"overlay {o.name}": o.keyed.key for o in overlays},
     }
     gate = {
-        "smoke": digest_of(dict(sources.smoke)),
+        "smoke": digest_of({name: digest for name, digest in sources.smoke.items() if not name.startswith(GPU_TIER)}),
         "patch tests": digest_of(dict(sources.patch_tests)),
         "list": digest_of(list(recipe.smoke)),
         "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers if w.of_gate]),
     }
+    of_gpus = {name: digest for name, digest in sources.smoke.items() if name.startswith((GPU_TIER, "lib/"))}
     made = Plan(
         project,
         recipe,
@@ -358,6 +362,7 @@ def plan(
         dict(env),
         environment,
         _image_files(sources, _stages(builds, overlays)),
+        Keyed({"smoke": digest_of(of_gpus)}),
     )
     _check_tags(made)
     return made

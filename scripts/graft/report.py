@@ -136,21 +136,24 @@ def markdown(report: SeriesReport) -> str:
     for patch in report.patches:
         end = {True: "**reached**", False: "not reached", None: "?"}[patch.end_reached]
         verdict = patch.verdict if patch.buildable else f"**{patch.verdict}**"
-        cells = (f"`{patch.patch}`", verdict, counted(patch.hunks), end, _html(patch.cure) or "–")
+        cells = (f"`{patch.patch}`", verdict, counted(patch.hunks), end, markdown_text(patch.cure) or "–")
         lines.append(f"| {' | '.join(cells)} |")
     for patch in report.patches:
-        lines += ["", f"<details><summary>{_html(patch.patch)}: {_html(patch.title)}</summary>", ""]
-        lines += [f"- {_html(line.strip())}" for hunk in patch.hunks for line in _hunk_lines(hunk)]
-        lines += [f"- {_html(patch.detail)}"] if patch.detail else []
-        lines += [f"- until: {_html(patch.until)} ({_html(patch.end)})"]
-        lines += [f"- {_html(patch.when)}"] if patch.when else []
+        lines += ["", f"<details><summary>{markdown_text(patch.patch)}: {markdown_text(patch.title)}</summary>", ""]
+        lines += [f"- {markdown_text(line.strip())}" for hunk in patch.hunks for line in _hunk_lines(hunk)]
+        lines += [f"- {markdown_text(patch.detail)}"] if patch.detail else []
+        lines += [f"- until: {markdown_text(patch.until)} ({markdown_text(patch.end)})"]
+        lines += [f"- {markdown_text(patch.when)}"] if patch.when else []
         lines += ["", "</details>"]
-    lines += ["", *(f"- {_html(note)}" for note in report.notes)] if report.notes else []
+    lines += ["", *(f"- {markdown_text(note)}" for note in report.notes)] if report.notes else []
     return "\n".join(lines)
 
 
-def _html(value: str) -> str:
-    """Markdown renders HTML: text of a patch or of upstream must stay text, also inside of a list."""
+def markdown_text(value: str) -> str:
+    """Text of a patch, of upstream or of a test, on one line, as text of a Markdown list or table.
+
+    Markdown renders HTML, and `|` would end a cell.
+    """
     plain = printable(" ".join(value.split()))
     escaped = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
     return "".join(f"\\{c}" if c in "\\`*_[]|" else c for c in escaped)

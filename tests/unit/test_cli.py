@@ -255,6 +255,7 @@ MISTAKES = {
     "no jobs": Mistake(2, ("JOBS", "1 or more"), env={"JOBS": "0"}),
     "jobs that are no number": Mistake(2, ("jobs", "'x'", "--help"), env={"JOBS": "x"}),
     "unknown engine": Mistake(2, ("nonsense", "embedded"), env={"ENGINE": "nonsense"}),
+    "a tier that there is not": Mistake(2, ("tier", "'tpu'", "cpu"), words=("smoke", "--tier", "tpu")),
     "not in a project": Mistake(2, (r"no build\.yaml in /", "--project"), words=("plan", "--project", "/usr")),
 }
 

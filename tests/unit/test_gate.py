@@ -2,125 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import xml.etree.ElementTree as xml
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import requests
-from docker.errors import NotFound
+from gate_engine import CANDIDATE, FACTS, SMOKE, FakeEngine, FakeTest, gate, report
 
-from graft.console import Console
 from graft.errors import BadInput, GateFailed, Interrupted
-from graft.gate import Receipt, ReceiptFacts, SmokeTest, find_receipt, run_gate, smoke_tests
+from graft.gate import Receipt, SmokeTest, find_receipt, smoke_tests
 from graft.gate.containers import LABEL, OWNER_LABEL, is_dead, owner
-from graft.gate.receipt import FAILED, PASSED, folder_of, junit, schema
+from graft.gate.forms import junit
+from graft.gate.receipt import FAILED, PASSED, folder_of
 from graft.gate.tests import Ended, judge
-
-CANDIDATE = "sha256:" + "a" * 64
-SMOKE = "sha256:" + "b" * 64
-FACTS = ReceiptFacts(
-    recipe="glm-dsa",
-    arch="sm90",
-    key="k" * 12,
-    lock_digest="l",
-    gate_digest="g",
-    engine="embedded Docker 26.1.5",
-    look_inside="DOCKER_HOST=unix:///e docker run -it --rm --network none --entrypoint bash",
-)
-REPO = Path(__file__).parents[2]
-
-
-def report(test: str = "core", verdict: str = "pass", *checks: tuple[str, str]) -> str:
-    listed = [{"id": id, "verdict": said, "detail": f"about {id}"} for id, said in checks or (("one", verdict),)]
-    return json.dumps({"test": test, "verdict": verdict, "checks": listed})
-
-
-class FakeTest:
-    """What a container does: it runs for `polls` looks at it, then it has ended so."""
-
-    def __init__(self, exit_code: int = 0, stdout: str | None = None, *, polls: int = 0, oom: bool = False) -> None:
-        self.exit_code, self.stdout, self.polls, self.oom = exit_code, stdout, polls, oom
-
-
-class FakeEngine:
-    """As much of the Engine API as the gate uses."""
-
-    def __init__(self, tests: dict[str, FakeTest]) -> None:
-        self.tests = tests
-        self.there: dict[str, dict[str, Any]] = {}
-        self.created: list[dict[str, Any]] = []
-        self.most_at_once = 0
-        self.on_inspect: Callable[[], None] = lambda: None
-        self.attrs: dict[str, dict[str, Any]] = {
-            CANDIDATE: {"RootFS": {"Layers": ["1", "2"]}, "Config": {"Env": ["A=1"], "User": ""}},
-            SMOKE: {"RootFS": {"Layers": ["1", "2", "3"]}, "Config": {"Env": ["A=1"], "User": ""}},
-        }
-
-    @property
-    def api(self) -> FakeEngine:
-        return self
-
-    @property
-    def images(self) -> FakeEngine:
-        return self
-
-    def get(self, image: str) -> Any:
-        return type("Image", (), {"attrs": self.attrs[image]})
-
-    def create_host_config(self, **settings: Any) -> dict[str, Any]:
-        return settings
-
-    def create_container(self, image: str, **settings: Any) -> dict[str, str]:
-        self.created.append({"image": image, **settings})
-        name = settings["name"]
-        test = Path(settings["entrypoint"][-1]).stem.replace("_", "-")
-        self.there[name] = {"labels": settings["labels"], "test": self.tests[test], "name": test, "killed": False}
-        self.most_at_once = max(self.most_at_once, len(self.there))
-        return {"Id": name}
-
-    def start(self, container: str) -> None:
-        assert container in self.there
-
-    def inspect_container(self, container: str) -> dict[str, Any]:
-        self.on_inspect()
-        if container not in self.there:
-            raise NotFound("no such container")
-        test = self.there[container]["test"]
-        test.polls -= 1
-        status = "running" if test.polls >= 0 else "exited"
-        return {"State": {"Status": status, "ExitCode": test.exit_code, "OOMKilled": test.oom}}
-
-    def logs(self, container: str, *, stdout: bool, stderr: bool) -> bytes:
-        found = self.there[container]
-        said = found["test"].stdout
-        text = report(found["name"]) if said is None else said
-        return text.encode() if stdout else b"what it said on stderr\n"
-
-    def kill(self, container: str) -> None:
-        self.there[container]["killed"] = True
-
-    def remove_container(self, container: str, *, force: bool, v: bool) -> None:
-        if self.there.pop(container, None) is None:
-            raise NotFound("no such container", response=requests.Response())
-
-    def containers(self, *, all: bool, filters: dict[str, str]) -> list[dict[str, Any]]:
-        key, _, value = filters["label"].partition("=")
-        return [
-            {"Id": id, "Labels": found["labels"]}
-            for id, found in self.there.items()
-            if key in found["labels"] and value in ("", found["labels"][key])
-        ]
-
-
-def gate(engine: FakeEngine, tmp_path: Path, **changes: Any) -> Receipt:
-    tests = [SmokeTest(id, id.replace("-", "_") + ".py", 60.0) for id in engine.tests]
-    settings: dict[str, Any] = {"console": Console(), "receipts": tmp_path, "facts": FACTS, "parallel": 2, **changes}
-    chosen = settings.pop("tests", tests)
-    return run_gate(engine, SMOKE, CANDIDATE, chosen, **settings)  # type: ignore[arg-type]
 
 
 def ended(exit_code: int | None = 0, stdout: str = "") -> Ended:
@@ -320,37 +215,3 @@ def test_the_receipt_names_no_host_and_states_its_limits(tmp_path: Path) -> None
     text = receipt.model_dump_json() + junit(receipt)
     assert os.uname().nodename not in text
     assert any("no GPU" in limit for limit in receipt.limits)
-
-
-def test_the_published_schema_is_the_models(tmp_path: Path) -> None:
-    published = REPO / "docs" / "receipt.schema.json"
-    assert published.read_text() == schema(), "write graft.gate.receipt.schema() to docs/receipt.schema.json"
-
-
-def test_a_receipt_fits_the_published_schema(tmp_path: Path) -> None:
-    gate(FakeEngine({"core": FakeTest()}), tmp_path)
-    wanted = json.loads((REPO / "docs" / "receipt.schema.json").read_text())
-    data = json.loads((folder_of(tmp_path, CANDIDATE) / PASSED).read_text())
-    assert fits(data, wanted, wanted["$defs"])
-    assert not fits({**data, "hostname": "x"}, wanted, wanted["$defs"])
-    assert not fits({**data, "verdict": "green"}, wanted, wanted["$defs"])
-    del data["image_id"]
-    assert not fits(data, wanted, wanted["$defs"])
-
-
-def fits(data: Any, wanted: dict[str, Any], defs: dict[str, Any]) -> bool:
-    """As much of JSON Schema as a receipt's schema uses."""
-    if "$ref" in wanted:
-        return fits(data, defs[wanted["$ref"].rsplit("/", 1)[1]], defs)
-    if "anyOf" in wanted:
-        return any(fits(data, option, defs) for option in wanted["anyOf"])
-    if "const" in wanted or "enum" in wanted:
-        return data in wanted.get("enum", [wanted.get("const")])
-    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
-    if not isinstance(data, kinds[wanted["type"]]):
-        return False
-    if wanted["type"] == "object":
-        properties = wanted["properties"]
-        known = set(wanted["required"]) <= data.keys() <= properties.keys()
-        return known and all(fits(value, properties[key], defs) for key, value in data.items())
-    return wanted["type"] != "array" or all(fits(item, wanted["items"], defs) for item in data)

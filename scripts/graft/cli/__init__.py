@@ -17,6 +17,7 @@ from graft import __version__
 from graft.cli.image_verbs import IMAGE_VERBS
 from graft.cli.options import Verb, add_common
 from graft.cli.patch_verbs import PATCH_VERBS
+from graft.cli.receipt_verbs import RECEIPT_VERBS
 from graft.cli.recipe_verbs import RECIPE_VERBS
 from graft.cli.verbs import VERBS
 from graft.console import Console
@@ -82,6 +83,10 @@ def parser() -> argparse.ArgumentParser:
     _add(patch.add_subparsers(dest="patch_verb", required=True, metavar="VERB", parser_class=_Parser), PATCH_VERBS)
     recipe = verbs.add_parser("recipe", help="look at recipes")
     _add(recipe.add_subparsers(dest="recipe_verb", required=True, metavar="VERB", parser_class=_Parser), RECIPE_VERBS)
+    receipt = verbs.add_parser("receipt", help="look at receipts of the gate, and verify them")
+    _add(
+        receipt.add_subparsers(dest="receipt_verb", required=True, metavar="VERB", parser_class=_Parser), RECEIPT_VERBS
+    )
     return top
 
 

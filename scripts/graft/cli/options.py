@@ -20,6 +20,11 @@ Run = Callable[[argparse.Namespace, Console], None]
 Verb = tuple[Run, str, dict[str, dict[str, object]]]
 MODES = ("auto", "system", "embedded")
 FLAG: dict[str, object] = {"action": "store_true"}
+REPORT: dict[str, object] = {
+    "choices": ("md",),
+    "default": None,
+    "help": "md: Markdown on stdout, for a comment or job",
+}
 
 
 def add_common(verb: argparse.ArgumentParser) -> None:

@@ -52,7 +52,7 @@ def _render(options: argparse.Namespace, console: Console) -> None:
 def _smoke(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.image import smoke
 
-    smoke(session_of(options, console))
+    smoke(session_of(options, console), tier=options.tier)
 
 
 def _engine(options: argparse.Namespace, console: Console) -> None:
@@ -119,7 +119,11 @@ VERBS: dict[str, Verb] = {
         {"--sarif": {**FLAG, "help": "SARIF 2.1.0 on stdout, for code review tools"}},
     ),
     "render": (_render, "print the Dockerfile", {}),
-    "smoke": (_smoke, "run the gate again", {}),
+    "smoke": (
+        _smoke,
+        "run the gate again, or its tests on GPUs; moves no tag",
+        {"--tier": {"default": "cpu", "choices": ("cpu", "gpu"), "help": "gpu: on all GPUs; red where there is none"}},
+    ),
     "engine": (_engine, "start the engine and print how to use it", {}),
     "engine-stop": (_engine_stop, "end the embedded engine", {}),
     "clean": (_clean, "remove .graft, after asking", {"--yes": {**FLAG, "help": "do not ask"}}),

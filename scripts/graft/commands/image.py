@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from graft.build import Inputs
     from graft.engine import Engine
-    from graft.gate import Receipt
+    from graft.gate import Receipt, Tier
 
 
 #: A download of less says little about the next one, in bytes.
@@ -69,8 +69,11 @@ def image(session: Session, *, rerun_gate: bool = False, no_cache: bool = False,
     session.console.result(planned.tag, _facts(planned, candidate))
 
 
-def smoke(session: Session) -> None:
-    """Run the gate again in the image that is tagged for this recipe and architecture."""
+def smoke(session: Session, *, tier: Tier = "cpu") -> None:
+    """Run the gate again, or its tests on GPUs, in the image that is tagged for this recipe and architecture.
+
+    No tag moves: the tests on GPUs have a receipt of their own, and what they find does not end the other one.
+    """
     planned = make_plan(session)
     engine = ready_engine(session)
     with closing(engine.client()) as client:
@@ -78,7 +81,7 @@ def smoke(session: Session) -> None:
             raise GateFailed(f"{planned.tag} is not built", cure=f"make image ARCH={planned.arch.name}")
         with one_build(session):
             candidate, tests = build(session, planned, engine)
-            gate(session, planned, engine, client, candidate, tests, rerun=True)
+            gate(session, planned, engine, client, candidate, tests, tier=tier, rerun=True)
     session.console.result(planned.tag, _facts(planned, candidate))
 
 
@@ -130,13 +133,15 @@ def gate(
     candidate: str,
     tests: str,
     *,
+    tier: Tier = "cpu",
     rerun: bool = False,
 ) -> Receipt:
     """The smoke tests in the candidate. Raises GateFailed; a passing receipt of the same image is taken as it is."""
     from graft import gate as gates
 
     receipts = session.paths.receipts
-    passed = gates.find_receipt(receipts, candidate, planned.gate.key)
+    digest = planned.gate.key if tier == "cpu" else planned.gpu_gate.key
+    passed = gates.find_receipt(receipts, candidate, digest, tier)
     if passed is not None and not rerun:
         session.console.say(f"gate: {candidate[7:19]} has a passing receipt")
         return passed
@@ -145,16 +150,22 @@ def gate(
         arch=planned.arch.name,
         key=planned.image.key,
         lock_digest=planned.lock.digest,
-        gate_digest=planned.gate.key,
+        gate_digest=digest,
         engine=f"{engine.kind} Docker {engine.version}, {engine.store} image store",
         look_inside=f"DOCKER_HOST={engine.host} {engine.docker} run -it --rm --network none --entrypoint bash",
     )
-    with session.console.step("gate"):
+    chosen = (
+        gates.smoke_tests(session.paths.smoke, planned.recipe.smoke)
+        if tier == "cpu"
+        else gates.gpu_tests([pin.name for pin in planned.lock.image_packages(planned.arch.name)])
+    )
+    with session.console.step("gate" if tier == "cpu" else "gate on GPUs"):
         return gates.run_gate(
             client,
             tests,
             candidate,
-            gates.smoke_tests(session.paths.smoke, planned.recipe.smoke),
+            chosen,
+            tier=tier,
             console=session.console,
             receipts=receipts,
             facts=facts,

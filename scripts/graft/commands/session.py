@@ -269,7 +269,7 @@ def image_sources(paths: Paths) -> ImageSources:
     return ImageSources(
         templates=_hashes(paths.images, ["Dockerfile.j2", "stages/*.j2", "macros/*.j2"]),
         scripts=_hashes(paths.scripts, ["*.sh", "*.py"]),
-        smoke=_hashes(paths.smoke, ["*.py", "lib/*.py"]),
+        smoke=_hashes(paths.smoke, ["*.py", "lib/*.py", "gpu/*.py"]),
         patch_tests=_hashes(paths.patches, ["*/tests/*.py"]),
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graft.errors import GateFailed
+from graft.gate.receipt import Tier
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -20,6 +21,9 @@ PYTHON = "python"
 TESTS = "/graft/smoke"
 
 MEMORY = "16g"
+# A process for each GPU, each with torch; NCCL and vLLM keep their buffers in /dev/shm, and NCCL's are pinned.
+GPU_MEMORY = "128g"
+GPU_SHARED_MEMORY = "16g"
 PROCESSES = 4096
 LOG_BYTES = "16m"
 GONE_SECONDS = 30.0
@@ -29,8 +33,9 @@ LATE_SECONDS = 5.0
 class Containers:
     """The containers of one run. Every one that was created is removed by `remove_all`."""
 
-    def __init__(self, client: DockerClient, run_id: str) -> None:
+    def __init__(self, client: DockerClient, run_id: str, tier: Tier = "cpu") -> None:
         self._client = client
+        self._tier = tier
         self.run_id = run_id
         self._asked_for: str | None = None
 
@@ -51,13 +56,10 @@ class Containers:
             host_config=api.create_host_config(
                 network_mode="none",
                 init=True,
-                # Where the default runtime is NVIDIA's, it would bring GPUs in.
-                runtime="runc",
-                mem_limit=MEMORY,
-                memswap_limit=MEMORY,
                 pids_limit=PROCESSES,
                 security_opt=["no-new-privileges"],
                 log_config=LogConfig(type=LogConfig.types.JSON, config={"max-size": LOG_BYTES}),
+                **_devices(self._tier),
             ),
         )
         self._asked_for = None
@@ -97,6 +99,23 @@ class Containers:
             time.sleep(0.1)
         for container in _labelled(self._client, f"{LABEL}={self.run_id}"):
             self.remove(container)
+
+
+def _devices(tier: Tier) -> dict[str, Any]:
+    """The settings of a container that decide which devices it sees, and how much memory it has for them."""
+    from docker.types import DeviceRequest, Ulimit
+
+    if tier == "cpu":
+        # runc: where the default runtime is NVIDIA's, it would bring GPUs in.
+        return {"runtime": "runc", "mem_limit": MEMORY, "memswap_limit": MEMORY}
+    return {
+        # As `docker run --gpus all`, in the engine's default runtime.
+        "device_requests": [DeviceRequest(count=-1, capabilities=[["gpu"]])],
+        "mem_limit": GPU_MEMORY,
+        "memswap_limit": GPU_MEMORY,
+        "shm_size": GPU_SHARED_MEMORY,
+        "ulimits": [Ulimit(name="memlock", soft=-1, hard=-1)],
+    }
 
 
 def remove_orphans(client: DockerClient) -> int:

@@ -1,26 +1,29 @@
-"""The record of one gate run, bound to the image id: receipt.json for machines, junit.xml for CI."""
+"""The record of one gate run, bound to the image id. Its files for people and CI are made in `graft.gate.forms`.
+
+A run of the GPU tier has files of its own: what it finds neither makes nor ends the receipt that tags are moved by.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import tempfile
-import xml.etree.ElementTree as xml
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field, ValidationError
 
+from graft.errors import BadInput
 from graft.yamlio import Model
 
 PASSED, FAILED = "receipt.json", "receipt-failed.json"
 
+Tier = Literal["cpu", "gpu"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
 Verdict = Literal["pass", "fail", "hang", "no-report", "crash", "not-run"]
-
-# Control characters that XML 1.0 cannot hold, not even escaped.
-NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Check(Model):
@@ -38,11 +41,11 @@ class TestResult(Model):
     __test__ = False
 
     id: str
-    tier: Literal["cpu", "gpu"]
+    tier: Tier
     verdict: Verdict
     seconds: float
     detail: str
-    checks: tuple[Check, ...]
+    checks: tuple[Check, ...] = Field(description="the evidence: what was looked at, and what was found")
 
 
 class Host(Model):
@@ -58,7 +61,8 @@ class Host(Model):
 class Receipt(Model):
     """One gate run. `image_id` is the config digest; the manifest digest is known once the image is pushed."""
 
-    schema_version: Literal[1] = Field(description="version of this format")
+    schema_version: Literal[2] = Field(description="version of this format")
+    tier: Tier = Field(description="which tests ran: those without a GPU, which tags are moved by, or those on GPUs")
     image_id: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     manifest_digest: str | None = Field(pattern=r"^sha256:[0-9a-f]{64}$")
     recipe: str
@@ -78,6 +82,21 @@ class Receipt(Model):
     def red(self) -> list[TestResult]:
         return [test for test in self.tests if test.verdict != "pass"]
 
+    def contradictions(self) -> list[str]:
+        """What of this receipt cannot be true together, a sentence each; a receipt that a gate wrote has none."""
+        expected = "fail" if self.red or not self.tests else "pass"
+        found = [f"the run says {self.verdict}, its tests say {expected}"] if self.verdict != expected else []
+        found += [f"test {id} is there {n} times" for id, n in Counter(t.id for t in self.tests).items() if n > 1]
+        for test in self.tests:
+            failed = any(check.verdict == "fail" for check in test.checks)
+            if test.tier != self.tier:
+                found.append(f"test {test.id} is of the tier {test.tier}, the run of {self.tier}")
+            if test.verdict == "pass" and (failed or not test.checks):
+                found.append(f"test {test.id} says pass, and {'a check failed' if failed else 'has no check'}")
+            if test.verdict == "fail" and not failed:
+                found.append(f"test {test.id} says fail, and no check failed")
+        return found
+
 
 @dataclass(frozen=True)
 class ReceiptFacts:
@@ -96,57 +115,63 @@ def folder_of(receipts: Path, image_id: str) -> Path:
     return receipts / image_id.removeprefix("sha256:")[:12]
 
 
-def write_receipt(receipts: Path, receipt: Receipt) -> Path:
-    """Write the receipt and its JUnit twin. A red one has a name of its own and ends an earlier passing one."""
+def file_name(name: str, tier: Tier) -> str:
+    """`receipt.json` is `receipt-gpu.json` in the GPU tier."""
+    stem, dot, ending = name.partition(".")
+    return name if tier == "cpu" else f"{stem}-{tier}{dot}{ending}"
+
+
+def write_receipt(receipts: Path, receipt: Receipt, forms: Mapping[str, str]) -> Path:
+    """Write the receipt and its forms (file name -> text); returns the receipt's file.
+
+    A red one has a name of its own and ends an earlier passing one of its tier.
+    """
     folder = folder_of(receipts, receipt.image_id)
     folder.mkdir(parents=True, exist_ok=True)
-    place = folder / (PASSED if receipt.verdict == "pass" else FAILED)
+    place = folder / file_name(PASSED if receipt.verdict == "pass" else FAILED, receipt.tier)
     # First: a crash in between must not leave a passing receipt of an image that has just failed.
     for old in (PASSED, FAILED):
-        (folder / old).unlink(missing_ok=True)
-    _write(folder / "junit.xml", junit(receipt))
+        (folder / file_name(old, receipt.tier)).unlink(missing_ok=True)
+    for name, text in forms.items():
+        _write(folder / file_name(name, receipt.tier), text)
     _write(place, receipt.model_dump_json(indent=1) + "\n")
     return place
 
 
-def find_receipt(receipts: Path, image_id: str, gate_digest: str) -> Receipt | None:
+def find_receipt(receipts: Path, image_id: str, gate_digest: str, tier: Tier = "cpu") -> Receipt | None:
     """The passing receipt of this image with these tests; None when there is none that can be relied on."""
     try:
-        receipt = Receipt.model_validate_json((folder_of(receipts, image_id) / PASSED).read_bytes())
+        found = (folder_of(receipts, image_id) / file_name(PASSED, tier)).read_bytes()
+        receipt = Receipt.model_validate_json(found)
     except (FileNotFoundError, ValidationError):
         return None
-    same = receipt.image_id == image_id and receipt.gate_digest == gate_digest
-    return receipt if same and receipt.verdict == "pass" and receipt.tests and not receipt.red else None
+    same = (receipt.image_id, receipt.gate_digest, receipt.tier) == (image_id, gate_digest, tier)
+    return receipt if same and receipt.verdict == "pass" and not receipt.contradictions() else None
 
 
-def junit(receipt: Receipt) -> str:
-    """One suite for each smoke test, one case for each check; a test that gave no checks is one case in error."""
-    root = xml.Element("testsuites", name=f"{receipt.recipe}-{receipt.arch}", time=f"{receipt.seconds:.1f}")
-    for test in receipt.tests:
-        suite = xml.SubElement(root, "testsuite", name=test.id, time=f"{test.seconds:.1f}", timestamp=receipt.started)
-        for check in test.checks:
-            case = xml.SubElement(suite, "testcase", classname=f"gate.{test.id}", name=_text(check.id))
-            if check.verdict == "fail":
-                xml.SubElement(case, "failure", message=_text(check.detail))
-            elif check.verdict == "waived":
-                xml.SubElement(case, "skipped", message=_text(f"waived: {check.detail}"))
-        if test.verdict not in ("pass", "fail"):
-            case = xml.SubElement(suite, "testcase", classname=f"gate.{test.id}", name=test.verdict)
-            xml.SubElement(case, "error", message=_text(test.detail))
-        for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-            suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
-        suite.set("tests", str(len(suite.findall("testcase"))))
-    xml.indent(root, " ")
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + xml.tostring(root, encoding="unicode") + "\n"
+def read_receipt(file: Path) -> Receipt:
+    """A receipt from its file. Raises BadInput, naming what is wrong with it."""
+    try:
+        return Receipt.model_validate_json(file.read_bytes())
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_input=False)[0]
+        at = ".".join(map(str, first["loc"]))
+        raise BadInput(
+            f"this is no receipt: {f'{at}: ' if at else ''}{first['msg']}",
+            where=str(file),
+            cure="docs/receipt.schema.json is its format; `make smoke` writes a new one",
+        ) from None
+
+
+def receipts_of(folder: Path) -> list[tuple[Path, Receipt]]:
+    """All receipts in an image's folder, the tier without a GPU first. Raises BadInput for a damaged one."""
+    files = [folder / file_name(name, tier) for tier in TIERS for name in (PASSED, FAILED)]
+    return [(file, read_receipt(file)) for file in files if file.is_file()]
 
 
 def schema() -> str:
     """docs/receipt.schema.json: the format of a receipt as JSON Schema."""
     return json.dumps(Receipt.model_json_schema(), indent=1) + "\n"
-
-
-def _text(text: str) -> str:
-    return NOT_XML.sub("?", text)
 
 
 def _write(place: Path, text: str) -> None:

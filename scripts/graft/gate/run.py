@@ -7,7 +7,7 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from graft.console import Console
 from graft.errors import GateFailed, Interrupted
 from graft.gate.containers import Containers, remove_orphans
-from graft.gate.receipt import Host, Receipt, ReceiptFacts, TestResult, write_receipt
+from graft.gate.forms import forms
+from graft.gate.receipt import Host, Receipt, ReceiptFacts, TestResult, Tier, write_receipt
 from graft.gate.tests import Ended, SmokeTest, judge, not_run
 
 if TYPE_CHECKING:
@@ -24,11 +25,20 @@ if TYPE_CHECKING:
 TOTAL_SECONDS = 2700.0
 POLL_SECONDS = 0.2
 
-LIMITS = (
-    "no GPU was used: no kernel ran, and nothing is known of speed or of results on a device",
-    "no GPU driver was there: what loads the driver's libraries was not loaded, or only against stubs",
-    "no network was there",
-)
+#: What a run cannot have seen, by tier.
+LIMITS: Mapping[Tier, tuple[str, ...]] = {
+    "cpu": (
+        "no GPU was used: no kernel ran, and nothing is known of speed or of results on a device",
+        "no GPU driver was there: what loads the driver's libraries was not loaded, or only against stubs",
+        "no network was there",
+    ),
+    "gpu": (
+        "only the GPUs that the tests name were used, with the driver of this host; nothing is known of others",
+        "kernels were compared with a reference in a few shapes and types; nothing is known of speed",
+        "the models that were served are tiny and their weights random: nothing is known of a real one's answers",
+        "no network was there: links between machines were not tried, and between GPUs only where there are several",
+    ),
+}
 
 
 @dataclass
@@ -47,12 +57,15 @@ def run_gate(
     console: Console,
     receipts: Path,
     facts: ReceiptFacts,
+    tier: Tier = "cpu",
     total_seconds: float = TOTAL_SECONDS,
     parallel: int | None = None,
 ) -> Receipt:
     """Run the smoke tests in the candidate and write the receipt, also of a red run.
 
-    total_seconds: limit of the whole run; parallel: tests at once (default: one for each core, at most 4).
+    tier: of all the tests; `gpu` brings all GPUs in, and is red when the engine has none.
+    total_seconds: limit of the whole run; parallel: tests at once (default: one for each core, at most 4; the tests
+    of the GPU tier share the GPUs and run one by one).
     Raises GateFailed when anything but a pass comes out, Interrupted on Ctrl-C; no container is left.
     """
     check_same_image(client, smoke_image_id, candidate_id)
@@ -61,11 +74,14 @@ def run_gate(
         console.warn(f"removed {orphans} containers that a gate run left which was killed")
     started = datetime.datetime.now(datetime.UTC)
     clock = time.monotonic()
-    run = _Run(client, smoke_image_id, console, clock + total_seconds, parallel or min(os.cpu_count() or 1, 4))
+    at_once = 1 if tier == "gpu" else min(os.cpu_count() or 1, 4)
+    containers = Containers(client, uuid.uuid4().hex[:12], tier)
+    run = _Run(containers, smoke_image_id, console, clock + total_seconds, parallel or at_once)
     results = run.run(tests)
     red = [result for result in results if result.verdict != "pass"]
     receipt = Receipt(
-        schema_version=1,
+        schema_version=2,
+        tier=tier,
         image_id=candidate_id,
         manifest_digest=None,
         recipe=facts.recipe,
@@ -79,9 +95,9 @@ def run_gate(
         engine=facts.engine,
         verdict="fail" if red or not results else "pass",
         tests=tuple(results),
-        limits=LIMITS,
+        limits=LIMITS[tier],
     )
-    place = write_receipt(receipts, receipt)
+    place = write_receipt(receipts, receipt, forms(receipt))
     show(console, receipt)
     if receipt.verdict != "pass":
         raise red_gate(receipt, facts, place, run.tails)
@@ -105,8 +121,8 @@ def check_same_image(client: DockerClient, smoke_image_id: str, candidate_id: st
 class _Run:
     """The tests of one run. One thread: an interrupt ends the wait, and the containers with it."""
 
-    def __init__(self, client: DockerClient, image_id: str, console: Console, deadline: float, parallel: int) -> None:
-        self._containers = Containers(client, uuid.uuid4().hex[:12])
+    def __init__(self, containers: Containers, image_id: str, console: Console, deadline: float, parallel: int) -> None:
+        self._containers = containers
         self._image_id = image_id
         self._console = console
         self._deadline = deadline
@@ -145,7 +161,10 @@ class _Run:
         done: dict[str, TestResult] = {}
         while waiting or self._running:
             while waiting and len(self._running) < self._parallel and time.monotonic() < self._deadline:
-                self._start(waiting.pop(0))
+                test = waiting.pop(0)
+                refused = self._start(test)
+                if refused is not None:
+                    done[test.id] = refused
             for running in list(self._running):
                 ended = self._ended(running)
                 if ended is not None:
@@ -157,9 +176,20 @@ class _Run:
             time.sleep(POLL_SECONDS)
         return done
 
-    def _start(self, test: SmokeTest) -> None:
+    def _start(self, test: SmokeTest) -> TestResult | None:
+        """Start a test; the result of one that the engine has no GPU for, which is red and never a skip."""
+        from docker.errors import APIError
+
         started = time.monotonic()
-        self._running.append(_Running(test, self._containers.start(self._image_id, test.id, test.file), started))
+        try:
+            container = self._containers.start(self._image_id, test.id, test.file)
+        except APIError as problem:
+            if test.tier != "gpu":
+                raise
+            self.tails[test.id] = "GPUs were asked for; `docker run --rm --gpus all IMAGE` has to work on this host"
+            return not_run(test, f"the engine gives the test no GPU: {problem.explanation or problem}")
+        self._running.append(_Running(test, container, started))
+        return None
 
     def _ended(self, running: _Running) -> Ended | None:
         """How the test ended; None while it runs and may run on."""
@@ -206,8 +236,12 @@ def red_gate(receipt: Receipt, facts: ReceiptFacts, place: Path, tails: dict[str
     """The error of a red run: the tests, the candidate, how to look inside, the end of the first red one's output."""
     red = receipt.red
     names = ", ".join(f"{test.id} ({test.verdict})" for test in red) or "no test ran"
+    what = {
+        "cpu": "the gate is red, nothing was tagged",
+        "gpu": "the GPU tier is red; no tag was moved or taken away",
+    }
     return GateFailed(
-        f"the gate is red, nothing was tagged: {names}",
+        f"{what[receipt.tier]}: {names}",
         where=f"candidate {receipt.image_id}",
         cure=f"look inside with `{facts.look_inside} {receipt.image_id}`; the receipt is {place}",
         tail=next((f"{test.id}:\n{tails[test.id]}" for test in red if tails.get(test.id)), None),

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from graft.gate.receipt import Check, TestResult, Verdict
+from graft.gate.receipt import Check, TestResult, Tier, Verdict
 from graft.recipe import smoke_file
 
 # On two busy cores, with no bytecode in the image, the patch tests needed five minutes.
 TEST_SECONDS = 900.0
 TAIL_LINES = 30
+
+#: The tests of the GPU tier, in images/smoke/gpu/: id -> the distribution that an image has to hold for it.
+GPU_TESTS: Mapping[str, str | None] = {"gpu-kernels": None, "gpu-nccl": "torch", "gpu-serve": "vllm"}
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class SmokeTest:
     id: str
     file: str
     seconds: float = TEST_SECONDS
+    tier: Tier = "cpu"
 
 
 @dataclass(frozen=True)
@@ -48,16 +52,25 @@ def smoke_tests(folder: Path, names: Sequence[str]) -> list[SmokeTest]:
     return [SmokeTest(name, smoke_file(folder, name).name) for name in names]
 
 
+def gpu_tests(distributions: Collection[str]) -> list[SmokeTest]:
+    """The tests of the GPU tier for an image that holds these distributions."""
+    return [
+        SmokeTest(name, f"gpu/{name.removeprefix('gpu-')}.py", tier="gpu")
+        for name, needed in GPU_TESTS.items()
+        if needed is None or needed in distributions
+    ]
+
+
 def judge(test: SmokeTest, ended: Ended) -> TestResult:
     """The verdict of one test that ran. Only a single, complete, consistent report on the last line can pass."""
     verdict, detail, checks = _judge(test, ended)
     return TestResult(
-        id=test.id, tier="cpu", verdict=verdict, seconds=round(ended.seconds, 1), detail=detail, checks=checks
+        id=test.id, tier=test.tier, verdict=verdict, seconds=round(ended.seconds, 1), detail=detail, checks=checks
     )
 
 
 def not_run(test: SmokeTest, why: str) -> TestResult:
-    return TestResult(id=test.id, tier="cpu", verdict="not-run", seconds=0.0, detail=why, checks=())
+    return TestResult(id=test.id, tier=test.tier, verdict="not-run", seconds=0.0, detail=why, checks=())
 
 
 def _judge(test: SmokeTest, ended: Ended) -> tuple[Verdict, str, tuple[Check, ...]]:
