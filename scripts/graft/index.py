@@ -22,6 +22,8 @@ from packaging.utils import canonicalize_name
 from graft import net
 from graft.errors import BadInput, FetchFailed
 
+#: A yanked file's reason is cut to this many characters.
+REASON_LENGTH = 200
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.2, application/vnd.pypi.simple.v1+html;q=0.1"
 
 
@@ -54,6 +56,19 @@ def pip_builtin() -> str:
     return str(PyPI.simple_url)
 
 
+@dataclass(frozen=True)
+class IndexFile:
+    """One file of a page of the simple API. sha256: empty where the index gives none.
+
+    yanked: why its maker took it back (PEP 592; may be empty); None when it was not.
+    """
+
+    name: str
+    url: str
+    sha256: str = ""
+    yanked: str | None = None
+
+
 class Locator:
     """Finds the address of a locked file: same file name, and the same hash where the index gives one."""
 
@@ -65,12 +80,12 @@ class Locator:
         """The address of a file. Raises FetchFailed when no index serves these bytes."""
         other = ""
         for index in self._indexes.urls:
-            for name, url, digest in self._files(index, canonicalize_name(distribution)):
-                if name != file:
+            for found in self._files(index, canonicalize_name(distribution)):
+                if found.name != file:
                     continue
-                if digest in ("", sha256):
-                    return url
-                other = digest
+                if found.sha256 in ("", sha256):
+                    return found.url
+                other = found.sha256
         if other:
             raise FetchFailed(
                 f"{file}: the index now serves other bytes: sha256 {other}; the lock says {sha256}",
@@ -81,7 +96,15 @@ class Locator:
             cure="choose another version in the recipe, then run: make lock",
         )
 
-    def _files(self, index: str, name: str) -> Iterable[tuple[str, str, str]]:
+    def yanked(self, distribution: str, file: str) -> str | None:
+        """Why the maker of a file took it back, as the first index that has it says; None when nobody did."""
+        for index in self._indexes.urls:
+            for found in self._files(index, canonicalize_name(distribution)):
+                if found.name == file:
+                    return found.yanked
+        return None
+
+    def _files(self, index: str, name: str) -> Iterable[IndexFile]:
         base = f"{index.rstrip('/')}/{name}/"
         if urlsplit(base).scheme == "file":
             page = Path(unquote(urlsplit(base).path)) / "index.html"
@@ -92,7 +115,12 @@ class Locator:
         if "json" in response.headers.get("Content-Type", ""):
             try:
                 return [
-                    (f["filename"], urljoin(response.url, f["url"]), f.get("hashes", {}).get("sha256", ""))
+                    IndexFile(
+                        f["filename"],
+                        urljoin(response.url, f["url"]),
+                        f.get("hashes", {}).get("sha256", ""),
+                        _reason(f.get("yanked", False)),
+                    )
                     for f in response.json()["files"]
                 ]
             except (ValueError, KeyError, TypeError, AttributeError):
@@ -103,26 +131,38 @@ class Locator:
         return _html_files(response.text, response.url)
 
 
-def _html_files(text: str, base: str) -> list[tuple[str, str, str]]:
+def _html_files(text: str, base: str) -> list[IndexFile]:
     page = _Links()
     page.feed(text)
     found = []
-    for href in page.hrefs:
+    for href, yanked in page.links:
         url = urljoin(base, href)
         parts = urlsplit(url)
         digest = parts.fragment.removeprefix("sha256=") if parts.fragment.startswith("sha256=") else ""
-        found.append((unquote(parts.path.rsplit("/", 1)[-1]), url.partition("#")[0], digest))
+        found.append(IndexFile(unquote(parts.path.rsplit("/", 1)[-1]), url.partition("#")[0], digest, yanked))
     return found
 
 
+def _reason(yanked: object) -> str | None:
+    """`yanked` of PEP 691: false, true, or the reason. People see it: one line, without what steers terminals."""
+    if yanked is False or yanked is None:
+        return None
+    text = yanked if isinstance(yanked, str) else ""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:REASON_LENGTH]
+
+
 class _Links(html.parser.HTMLParser):
+    """(href, why it was yanked) of each link."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.hrefs: list[str] = []
+        self.links: list[tuple[str, str | None]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self.hrefs += [value for key, value in attrs if key == "href" and value]
+        found = dict(attrs)
+        if tag == "a" and found.get("href"):
+            yanked = _reason(found["data-yanked"] or True) if "data-yanked" in found else None
+            self.links.append((str(found["href"]), yanked))
 
 
 def _from_uv(env: Mapping[str, str], home: Path) -> tuple[str | None, list[str]]:

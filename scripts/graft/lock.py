@@ -35,7 +35,10 @@ Part = Literal["packages", "base", "patches"]
 
 
 class FilePin(Model):
-    """One file of the package index; size in bytes."""
+    """One file of the package index; size in bytes.
+
+    yanked: why its maker had taken it back (PEP 592; may be empty) when the lock was made; None: he had not.
+    """
 
     name: str
     version: str
@@ -43,6 +46,7 @@ class FilePin(Model):
     size: int = Field(ge=1)
     sha256: Sha256
     uploaded: Date
+    yanked: str | None = Field(default=None, max_length=200)
 
 
 class PackagePin(FilePin):
@@ -263,6 +267,9 @@ def lock_text(body: Mapping[str, Any]) -> str:
 def plain(lock: Lock) -> dict[str, Any]:
     """The lock's data without `digest` and without defaults, in the file's key order."""
     data = lock.model_dump(mode="json", exclude={"digest"}, exclude_defaults=False)
+    for file in (*data["packages"], *data["sources"].values()):
+        if file["yanked"] is None:
+            del file["yanked"]
     for package in data["packages"]:
         if package["arches"] is None:
             del package["arches"]

@@ -12,23 +12,26 @@ import re
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from graft import proc
+from graft import net, proc
 from graft.errors import BadInput, FetchFailed, GraftError
-from graft.index import Indexes
+from graft.index import Indexes, Locator
 from graft.lock import FilePin, PackagePin, Use
 from graft.project import Base, Project
 from graft.recipe import Component, Recipe
 from graft.wheel_tags import target_tags
 
 RESOLVE_SECONDS = 600.0
+#: Pages of the index that are asked for at once.
+INDEX_REQUESTS = 16
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,25 @@ def resolve_packages(
         build = {name: version for name, version in builder.items() if name not in versions}
         tool = {"uv": uv.version()}
         files = uv.files({**build, **versions, **tool})
-    return _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)))
+    found = _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)))
+    return with_yanks(found, Locator(indexes, net.session()).yanked)
+
+
+def with_yanks(found: Resolved, yanked: Callable[[str, str], str | None]) -> Resolved:
+    """The same packages, each that was taken back saying so. yanked: (distribution, file) -> reason or None.
+
+    A resolver leaves yanked files out, but takes one that is asked for by its exact version, as recipes do.
+    """
+    pins = [*found.packages, *found.sources.values()]
+    with ThreadPoolExecutor(INDEX_REQUESTS) as pool:
+        reasons = dict(
+            zip(pins, pool.map(yanked, [p.name for p in pins], [p.file for p in pins]), strict=True),
+        )
+    return replace(
+        found,
+        packages=tuple(pin.model_copy(update={"yanked": reasons[pin]}) for pin in found.packages),
+        sources={name: pin.model_copy(update={"yanked": reasons[pin]}) for name, pin in found.sources.items()},
+    )
 
 
 def newest_versions(

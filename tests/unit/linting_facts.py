@@ -257,6 +257,11 @@ CASES: dict[str, Case] = {
         "does not fit Python 3.11 on x86_64-manylinux_2_36",
         facts(lock=lambda d: package(d, "torch").update(file="torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl")),
     ),
+    "pin-yanked": Case(
+        facts(lock=lambda d: package(d, "torch").update(yanked="wrong wheel")),
+        "torch 2.13.0 was yanked: wrong wheel",
+        facts(lock=sound),
+    ),
     "env-inherited": Case(
         facts(of=base_env(NCCL_GRAPH_FILE="/etc/graph.xml")),
         "base debian12 sets NCCL_GRAPH_FILE to '/etc/graph.xml'",

@@ -159,6 +159,30 @@ def test_both_forms_of_the_simple_api_are_read(server: Web, digest: str | None) 
     assert "application/vnd.pypi.simple.v1+json" in server.seen[0][1]["Accept"]
 
 
+@pytest.mark.parametrize(
+    ("json_says", "html_says", "reason"),
+    [
+        (False, "", None),
+        (None, "", None),
+        (True, 'data-yanked=""', ""),
+        ("broken  on\x1b[2J Linux", 'data-yanked="broken on [2J Linux"', "broken on [2J Linux"),
+        ("", "data-yanked", ""),
+        ("x" * 500, f'data-yanked="{"x" * 500}"', "x" * 200),
+    ],
+)
+def test_a_file_that_was_taken_back_says_why(
+    server: Web, json_says: object, html_says: str, reason: str | None
+) -> None:
+    files = [{"filename": "other.whl", "url": "x", "yanked": "no"}, {"filename": FILE, "url": "t", "yanked": json_says}]
+    body = json.dumps({"files": files}).encode()
+    server.serve("/json/torch/", Answer(body, kind="application/vnd.pypi.simple.v1+json"))
+    text = f'<a data-yanked="no" href="x.whl">x</a><a {html_says} href="{FILE.replace("+", "%2B")}">t</a>'
+    server.serve("/html/torch/", Answer(text.encode(), kind="text/html"))
+    for form in ("json", "html"):
+        found = Locator(Indexes((f"{server.url}/{form}",), "pip's default"), net.session()).yanked("torch", FILE)
+        assert found == reason
+
+
 def test_a_local_index_is_read_from_disk(tmp_path: Path) -> None:
     (tmp_path / "an index/torch").mkdir(parents=True)
     (tmp_path / "an index/torch/index.html").write_bytes(html(SHA).body)

@@ -6,13 +6,14 @@ import itertools
 import random
 
 import pytest
-from factories import make_project
+from factories import make_lock, make_project
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.tags import compatible_tags, cpython_tags
 
 from graft import resolve
 from graft.errors import BadInput, FetchFailed
+from graft.lock import lock_text, plain
 from graft.resolve import best_wheel, without_addresses
 from graft.wheel_tags import target_tags
 
@@ -144,3 +145,16 @@ def test_a_package_without_a_fitting_wheel_says_what_to_do() -> None:
     assert "sdist" in str(caught.value.cure)
     with pytest.raises(BadInput, match="x 1 has no sdist"):
         resolve._sdist("x", entry)
+
+
+def test_a_file_that_was_taken_back_is_marked_in_the_lock() -> None:
+    lock = make_lock()
+    found = resolve.Resolved(lock.packages, lock.builder, lock.sources, lock.date, lock.resolver)
+    marked = resolve.with_yanks(found, lambda name, file: "broken" if name == "torch" and file else None)
+    assert [(pin.name, pin.yanked) for pin in marked.packages if pin.yanked is not None] == [("torch", "broken")]
+    assert [pin.model_copy(update={"yanked": None}) for pin in marked.packages] == list(lock.packages)
+    one = next(iter(lock.sources))
+    marked = resolve.with_yanks(found, lambda name, file: "" if file == lock.sources[one].file else None)
+    assert marked.sources[one].yanked == ""
+    assert all(pin.yanked is None for pin in marked.packages)
+    assert "yanked" not in lock_text(plain(lock))

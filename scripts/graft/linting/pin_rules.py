@@ -167,6 +167,25 @@ def wheel_tags(facts: RecipeFacts) -> Iterable[Hit]:
 
 
 @recipe_rule(
+    "pin-yanked",
+    "error",
+    why="A maker takes a release back when it is broken or holds something dangerous; resolvers leave it out, but a "
+    "pin by exact version still gets it.",
+    example="foo 1.2 (yanked: wrong wheel for Linux) in the lock",
+    cure="choose another version, then make lock; or waive it with the reason why this one is right",
+    about="the distribution",
+)
+def pin_yanked(facts: RecipeFacts) -> Iterable[Hit]:
+    """The lock holds a file that its maker had taken back (yanked) when the lock was made."""
+    if facts.lock is None:
+        return
+    for pin in [*facts.lock.packages, *facts.lock.sources.values()]:
+        if pin.yanked is not None:
+            message = f"{pin.name} {pin.version} was yanked: {pin.yanked or 'its maker gives no reason'}"
+            yield Hit(message, facts.where_of(pin.name), about=pin.name)
+
+
+@recipe_rule(
     "env-inherited",
     "error",
     why="What a base sets works on in every image made from it: NCCL_GRAPH_FILE of somebody else's machine, or a "
