@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
@@ -20,8 +21,10 @@ DEBIAN_VERSION = re.compile(r"^(?:[0-9]+:)?[0-9][A-Za-z0-9.+~]*(?:-[A-Za-z0-9.+~
 SOURCES = ("wheel", "sdist", "git", "archive", "image", "apt")
 #: What a component of each kind of source may say beside it. Of the rest a key would be read by nobody.
 KEYS_OF: dict[str, frozenset[str]] = {
-    "wheel": frozenset({"index", "commit", "overrides"}),
-    "sdist": frozenset({"index", "commit", "overrides", "build", "modules", "sources", "needs", "build_env", "family"}),
+    "wheel": frozenset({"allow", "index", "commit", "overrides"}),
+    "sdist": frozenset(
+        {"allow", "index", "commit", "overrides", "build", "modules", "sources", "needs", "build_env", "family"}
+    ),
     "git": frozenset({"overrides", "build", "modules", "provides", "sources", "needs", "build_env", "family"}),
     "archive": frozenset(
         {"commit", "overrides", "build", "modules", "provides", "sources", "needs", "build_env", "family"}
@@ -39,6 +42,7 @@ BUILD_NAMES = frozenset(
 class Component(Model):
     """One upstream project: a source, and how it gets into the image.
 
+    allow: the versions that an update may move it to (PEP 440, `>=0.32,<0.34`); of no meaning for the image.
     commit: the upstream commit that a prebuilt wheel records, an abbreviation of at least 7 hex digits.
     overrides: the component whose own copy this one replaces.
     modules: for build kinds that compile named modules ahead of time.
@@ -57,6 +61,7 @@ class Component(Model):
     image: ImageSource | None = None
     apt: tuple[DebianName, ...] | None = Field(default=None, min_length=1, strict=False)
     version: str
+    allow: str | None = None
     index: Slug | None = None
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = None
     overrides: Slug | None = None
@@ -94,6 +99,20 @@ class Component(Model):
             raise ValueError(f"write {value!r} in its canonical form: {canonical!r}")
         return value
 
+    @field_validator("allow")
+    @classmethod
+    def _allow(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None:
+            return None
+        try:
+            allowed = SpecifierSet(value)
+        except InvalidSpecifier:
+            raise ValueError(f"{value!r} is no range of versions such as >=0.32,<0.34") from None
+        version = info.data.get("version")
+        if not value.strip() or (version is not None and not allowed.contains(version, prereleases=True)):
+            raise ValueError(f"{value!r} does not allow the version it stands beside: {version}")
+        return value
+
     @model_validator(mode="after")
     def _one_source(self) -> Component:
         given = [kind for kind in SOURCES if getattr(self, kind) is not None]
@@ -104,6 +123,10 @@ class Component(Model):
         if wrong is not None:
             raise ValueError(wrong)
         return self
+
+    def allows(self, version: str) -> bool:
+        """Whether an update may move it to `version`."""
+        return self.allow is None or SpecifierSet(self.allow).contains(version, prereleases=True)
 
     def says(self, name: str) -> bool:
         """Whether a key is there with another value than the one it has when it is left out."""

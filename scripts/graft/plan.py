@@ -328,7 +328,9 @@ def plan(
         "recipe": digest_of([recipe.recipe, recipe.summary, arch.name]),
         "arch": digest_of(arch.model_dump(mode="json")),
         # What a label or the gate knows of a component and the lock does not, as its upstream commit.
-        "components": digest_of([[n, c.model_dump(mode="json")] for n, c in recipe.components_on(arch.name).items()]),
+        "components": digest_of(
+            [[n, c.model_dump(mode="json", exclude={"allow"})] for n, c in recipe.components_on(arch.name).items()]
+        ),
         "layer order": digest_of([layer.name for layer in layers]),
         "env": digest_of(dict(env)),
         "stages": digest_of([files_of(sources, _stages(builds, overlays)), sources.templates.get("Dockerfile.j2")]),

@@ -111,9 +111,7 @@ def newest_versions(
     stay = {c.distribution for c in recipe.components.values() if c.overrides} - wanted.keys()
     # No component goes back: a newer torch would otherwise be met by an ancient vLLM.
     names = [
-        f"{c.distribution}=={c.version}"
-        if c.distribution in stay
-        else f"{c.distribution}{wanted.get(c.distribution) or f'>={c.version}'}"
+        c.distribution + (f"=={c.version}" if c.distribution in stay else _movable(c, wanted.get(c.distribution, "")))
         for c in recipe.components.values()
     ]
     overrides = [name for name, c in zip(names, recipe.components.values(), strict=True) if c.overrides]
@@ -121,6 +119,12 @@ def newest_versions(
     with tempfile.TemporaryDirectory(prefix="graft-resolve-") as folder:
         uv = _Uv(Path(folder), base, indexes, env)
         return uv.versions(sorted({*names, *parts}), _constraints(recipe), sorted(overrides), preferences=kept)
+
+
+def _movable(component: Component, wanted: str) -> str:
+    """The versions that a component may have after an update, as a specifier."""
+    bound = wanted or f">={component.version}"
+    return f"{bound},{component.allow}" if component.allow else bound
 
 
 def file_of_version(

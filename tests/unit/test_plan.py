@@ -174,6 +174,7 @@ IMAGE, FI, VLLM, GATE = "image", "build flashinfer", "overlay vllm", "gate"
         pytest.param("project", lambda p: p["builds"]["flashinfer-aot"].update(memory_gb=9), set(), id="memory"),
         pytest.param("project", lambda p: p["builds"]["python"].update(memory_gb=9), set(), id="other-kind"),
         pytest.param("project", lambda p: p["arches"].pop("sm110"), set(), id="other-architecture"),
+        pytest.param("recipe", component("vllm", allow=">=0.1"), set(), id="a-range-for-updates"),
         pytest.param("recipe", lambda r: r["constraints"][0].update(because="other"), set(), id="a-reason"),
     ],
 )

@@ -162,7 +162,11 @@ def _wanted(session: Session, recipe: Recipe, components: Sequence[str], to: str
         version = Version(to)
     except InvalidVersion:
         raise BadInput(f"{to!r} is no version", where="--to", cure="graft update vllm --to 0.33.0") from None
-    return {recipe.components[components[0]].distribution: f"=={version}"}
+    component = recipe.components[components[0]]
+    if not component.allows(str(version)):
+        cure = f"change allow of {components[0]}, or leave out --to for the newest that it allows"
+        raise BadInput(f"the recipe allows {components[0]} {component.allow}, not {version}", where=where, cure=cure)
+    return {component.distribution: f"=={version}"}
 
 
 def _versions(locked: Lock) -> dict[str, str]:
