@@ -22,8 +22,8 @@ from pathlib import Path
 from filelock import FileLock
 
 from graft import proc
-from graft.apt import Archive, DebPin, pockets_of
-from graft.errors import BadInput, BuildFailed, EngineMissing, FetchFailed
+from graft.apt import Archive, DebPin
+from graft.errors import BadInput, BuildFailed, EngineMissing
 from graft.hashes import file_sha256
 from graft.paths import Paths
 
@@ -76,15 +76,16 @@ def build_rootfs(
     debs: Mapping[DebPin, Path],
     epoch: int,
     say: Say,
+    tools: Callable[[], Mapping[DebPin, Path]],
     *,
     suite: str,
-    offline: bool = False,
 ) -> Path:
     """rootfs.tar of a base, from the store when it is there.
 
     name:  the base's name in build.yaml, for messages. suite: the Debian release it is made of.
     pins:  all packages of the root file system; debs: their files, already verified.
     epoch: seconds since 1970 that no file's time exceeds.
+    tools: brings the packages of `bootstrap_pins` here; asked for when they have to be unpacked.
     Raises BadInput (a file is missing, an incomplete set), EngineMissing (this host cannot run mmdebstrap),
     BuildFailed, Interrupted; none leaves a half tar or a mount.
     """
@@ -107,10 +108,10 @@ def build_rootfs(
         work = folder / f"work-{os.getpid()}"
         work.mkdir()
         try:
-            tools = _tools(paths, suite, offline)
+            programs = _unpacked(paths, suite, tools())
             say(f"base {name}: root file system from {len(pins)} packages of Debian {suite}")
             _repository(work / "debs", pins, debs)
-            _bootstrap(paths, tools, work, pins, epoch, name)
+            _bootstrap(paths, programs, work, pins, epoch, name)
             _with_dev(work / "bare.tar", work / "rootfs.tar", epoch)
             (work / "rootfs.tar").replace(done)
         finally:
@@ -118,8 +119,13 @@ def build_rootfs(
     return done
 
 
-def _tools(paths: Paths, suite: str, offline: bool) -> Path:
-    """mmdebstrap and the perl of the same release, unpacked. The caller holds a lock."""
+def bootstrap_pins(archive: Archive) -> list[DebPin]:
+    """mmdebstrap and the perl of the same release, as the archive has them now."""
+    return [pin for pin in archive.resolve(["mmdebstrap"], set="builder") if TOOLS.fullmatch(pin.name)]
+
+
+def _unpacked(paths: Paths, suite: str, debs: Mapping[DebPin, Path]) -> Path:
+    """The folder of mmdebstrap and perl, unpacked from exactly these packages. The caller holds a lock."""
     for program in ("apt-get", "dpkg", "dpkg-deb", "tar", "unshare", "chroot"):
         if shutil.which(program, path=_path()) is None:
             raise EngineMissing(
@@ -129,22 +135,18 @@ def _tools(paths: Paths, suite: str, offline: bool) -> Path:
     if platform.machine() != "x86_64":
         raise EngineMissing("a base of Debian packages is made of amd64 programs", cure="build on an x86_64 host")
     root = paths.state / "bootstrap" / suite
-    if (root / "versions.json").is_file():
+    versions = {pin.name: {"version": pin.version, "sha256": pin.sha256} for pin in sorted(debs, key=lambda p: p.name)}
+    record = json.dumps(versions, indent=1) + "\n"
+    if (root / "versions.json").is_file() and (root / "versions.json").read_text() == record:
         return root
-    if offline:
-        raise FetchFailed("offline, and mmdebstrap is not unpacked here", cure="run make image without OFFLINE=1 once")
-    archive = Archive(paths, pockets_of(suite))
-    wanted = [pin for pin in archive.resolve(["mmdebstrap"], set="builder") if TOOLS.fullmatch(pin.name)]
-    fresh, folder = root.with_name(f"{suite}.new"), root.with_name(f"{suite}.debs")
-    for old in (root, fresh, folder):
+    fresh = root.with_name(f"{suite}.new")
+    for old in (root, fresh):
         shutil.rmtree(old, ignore_errors=True)
     fresh.mkdir(parents=True)
-    for deb in archive.fetch([pin.name for pin in wanted], folder).values():
-        proc.run(["dpkg-deb", "-x", deb, fresh], what=f"unpacking {deb.name}")
-    versions = {pin.name: {"version": pin.version, "sha256": pin.sha256} for pin in wanted}
-    (fresh / "versions.json").write_text(json.dumps(versions, indent=1) + "\n")
+    for pin, deb in debs.items():
+        proc.run(["dpkg-deb", "-x", deb, fresh], what=f"unpacking {pin.name}")
+    (fresh / "versions.json").write_text(record)
     fresh.rename(root)
-    shutil.rmtree(folder, ignore_errors=True)
     return root
 
 

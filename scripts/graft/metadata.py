@@ -74,7 +74,9 @@ def recipe_facts(plan: Plan) -> dict[str, Any]:
     data = recipe.model_dump(mode="json", include={"recipe", "summary", "base", "cuda", "env"})
     components = recipe.components_on(plan.arch.name)
     data["arch"] = plan.arch.name
-    data["components"] = {name: c.model_dump(mode="json", exclude_defaults=True) for name, c in components.items()}
+    data["components"] = {
+        name: c.model_dump(mode="json", exclude_defaults=True, exclude={"allow"}) for name, c in components.items()
+    }
     data["constraints"] = sorted(constraint.require for constraint in recipe.constraints)
     data["patches"] = list(plan.patch_refs)
     return data

@@ -78,6 +78,11 @@ class Paths:
     def lock(self, recipe: str) -> Path:
         return self.locks / f"{recipe}.lock.yaml"
 
+    @property
+    def tools_lock(self) -> Path:
+        """No recipe can have this name."""
+        return self.locks / "_tools.lock.yaml"
+
     def requirements(self, recipe: str) -> Path:
         return self.locks / f"{recipe}.requirements.txt"
 

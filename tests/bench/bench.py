@@ -25,9 +25,10 @@ import judge_scale
 import lint_scale
 
 from graft.commands.image import build as build_image
+from graft.commands.programs import ready_engine
 from graft.commands.session import Session, make_plan, open_session
 from graft.console import Console
-from graft.engine import ensure, stop
+from graft.engine import stop
 from graft.paths import Paths
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +75,7 @@ def main() -> None:
 
 
 def measure(bench: Bench, *, quick: bool) -> None:
-    engine = ensure(Paths(bench.root), bench.session.project.engine, "embedded", print)
+    engine = ready_engine(bench.session)
     for verb in ("plan", "lint"):
         bench.rows.append(Row(f"`make {verb}`", timed_cli(bench, verb)))
     scale = judge_scale.measure()
@@ -144,7 +145,7 @@ def timed_cli(bench: Bench, verb: str) -> float:
 def timed_build(bench: Bench) -> float:
     """Seconds from the plan to the candidate, the gate left out: it has no counterpart in the control."""
     session = bench.session
-    engine = ensure(session.paths, session.project.engine, "embedded", print)
+    engine = ready_engine(session)
     started = time.monotonic()
     build_image(session, make_plan(session), engine)
     return time.monotonic() - started
@@ -174,7 +175,7 @@ def edit(patch: Path) -> None:
 def layers(bench: Bench) -> Mapping[str, int]:
     """Layer digest -> bytes of the candidate that was built last."""
     session = bench.session
-    engine = ensure(session.paths, session.project.engine, "embedded", print)
+    engine = ready_engine(session)
     image = (session.paths.contexts / "glm-dsa-sm90" / "runtime.iid").read_text().strip()
     client = engine.client()
     try:
@@ -195,7 +196,7 @@ class Control:
     def build(self, name: str) -> float:
         session = self._bench.session
         planned = make_plan(session)
-        engine = ensure(session.paths, session.project.engine, "embedded", print)
+        engine = ready_engine(session)
         contexts = session.paths.contexts / "glm-dsa-sm90"
         shutil.rmtree(self._folder, ignore_errors=True)
         shutil.copytree(session.paths.patches, self._folder / "patches")

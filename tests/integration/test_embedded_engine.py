@@ -11,16 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hostprograms import mmdebstrap, ready
 
 from graft import base, engine, net, proc
 from graft.apt import Archive, DebPin, pockets_of
 from graft.engine import daemon
 from graft.errors import BuildFailed
 from graft.paths import Paths
+from graft.project import load_project
 
 pytestmark = [
     pytest.mark.engine,
@@ -37,26 +39,14 @@ BUILDER = ["git", "ccache", "make", "patchelf"]
 EPOCH = 1_790_000_000
 
 
-@dataclass(frozen=True)
-class Config:
-    packages: dict[str, tuple[str, ...]] = field(
-        default_factory=lambda: {
-            "trixie": ("docker.io", "docker-cli", "docker-buildx", "containerd", "tini"),
-            "bookworm": ("runc",),
-        }
-    )
-    keep: str = "5GB"
-
-
 ENSURE = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
 sys.path[:0] = [sys.argv[1], sys.argv[2]]
-from graft import engine
 from graft.paths import Paths
-from test_embedded_engine import Config
-print(engine.ensure(Paths(Path(sys.argv[3])), Config(), "embedded", lambda text: None).host)
+from hostprograms import ready
+print(ready(Paths(Path(sys.argv[3]))).host)
 """
 
 
@@ -116,7 +106,7 @@ def paths(tmp_path_factory: pytest.TempPathFactory, before: dict[str, object]) -
 
 @pytest.fixture
 def up(paths: Paths) -> engine.Engine:
-    return engine.ensure(paths, Config(), "embedded", print)
+    return ready(paths)
 
 
 @dataclass(frozen=True)
@@ -140,7 +130,9 @@ def debs(paths: Paths) -> Debs:
 
 @pytest.fixture(scope="module")
 def rootfs(paths: Paths, debs: Debs) -> Path:
-    return base.build_rootfs(paths, "debian12", debs.runtime, debs.files, EPOCH, print, suite="bookworm")
+    return base.build_rootfs(
+        paths, "debian12", debs.runtime, debs.files, EPOCH, print, lambda: mmdebstrap(paths), suite="bookworm"
+    )
 
 
 def build(
@@ -179,7 +171,7 @@ def test_two_at_once_share_one_engine(paths: Paths) -> None:
 
 def test_a_second_time_is_quick(paths: Paths, up: engine.Engine) -> None:
     started = time.monotonic()
-    assert engine.ensure(paths, Config(), "embedded", print) == up
+    assert ready(paths) == up
     assert time.monotonic() - started < 1.0
     assert up.store == "classic"
     client = up.client()
@@ -233,7 +225,7 @@ def test_killed_in_a_build_it_leaves_no_process_and_no_mount(paths: Paths, up: e
     wait_for(lambda: not _sleeping("4321"))
     wait_for(lambda: not mounts_below(paths.engine))
     assert layout.started.is_file(), "the record is stale now"
-    again = engine.ensure(paths, Config(), "embedded", print)
+    again = ready(paths)
     assert again == up
     build(again, tmp_path, "FROM scratch\nCOPY . /\nRUN --network=none sleep 0\n")
 
@@ -241,14 +233,14 @@ def test_killed_in_a_build_it_leaves_no_process_and_no_mount(paths: Paths, up: e
 def test_other_packages_are_unpacked_anew(paths: Paths, up: engine.Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def refuse(paths: Paths, config: object, say: object, offline: bool) -> None:
+    def refuse(paths: Paths, programs: object) -> None:
         asked.append("unpack")
         raise BuildFailed("far enough")
 
     monkeypatch.setattr(engine.packages, "unpack", refuse)
-    other = Config({"trixie": (*Config().packages["trixie"], "oras"), "bookworm": ("runc",)})
+    other = engine.Programs("of other bytes", dict)
     with pytest.raises(BuildFailed, match="far enough"):
-        engine.ensure(paths, other, "embedded", print)
+        engine.ensure(paths, load_project(paths.build_yaml).engine, "embedded", print, lambda: other)
     assert asked == ["unpack"]
     assert engine.find(paths) is None, "an engine of the old packages must not run on"
 
@@ -259,10 +251,10 @@ def test_stop_ends_its_own_and_leaves_no_trace(
     # The second checkout has a path too long for a socket's address.
     other = Paths(tmp_path_factory.mktemp("other") / ("long" * 20))
     other.engine.mkdir(parents=True)
-    up = engine.ensure(paths, Config(), "embedded", print)
+    up = ready(paths)
     shutil.copytree(paths.engine / "root", other.engine / "root", copy_function=os.link, symlinks=True)
     shutil.copy(paths.engine / "versions.json", other.engine)
-    second = engine.ensure(other, Config(), "embedded", print)
+    second = ready(other)
     try:
         assert second.host != up.host
         build(up, tmp_path, tiny_root(tmp_path))
@@ -293,7 +285,14 @@ def test_the_same_lock_gives_the_same_bytes(paths: Paths, debs: Debs, rootfs: Pa
     first = net.file_sha256(rootfs)
     rootfs.rename(rootfs.with_suffix(".first"))
     again = base.build_rootfs(
-        paths, "debian12", debs.runtime[::-1], dict(reversed(debs.files.items())), EPOCH, print, suite="bookworm"
+        paths,
+        "debian12",
+        debs.runtime[::-1],
+        dict(reversed(debs.files.items())),
+        EPOCH,
+        print,
+        lambda: mmdebstrap(paths),
+        suite="bookworm",
     )
     assert again == rootfs
     assert net.file_sha256(again) == first
@@ -354,15 +353,16 @@ RUN --network=none git --version && ccache --version && make --version && patche
 
 def test_killed_while_it_is_made_it_leaves_no_mount_and_no_tar(paths: Paths, debs: Debs) -> None:
     script = (
-        "import json, signal, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import json, signal, sys; sys.path[:0] = [sys.argv[1], sys.argv[3]]\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from pathlib import Path\nfrom graft import base\nfrom graft.apt import DebPin\n"
-        "from graft.paths import Paths\npins = [DebPin.model_validate(p) for p in json.load(sys.stdin)]\n"
+        "from graft.paths import Paths\nfrom hostprograms import mmdebstrap\n"
+        "pins = [DebPin.model_validate(p) for p in json.load(sys.stdin)]\n"
         "root = Paths(Path(sys.argv[2]))\nfiles = {p: root.store / 'debs' / p.sha256 for p in pins}\n"
-        "base.build_rootfs(root, 'killed', pins, files, 1, print, suite='bookworm')\n"
+        "base.build_rootfs(root, 'killed', pins, files, 1, print, lambda: mmdebstrap(root), suite='bookworm')\n"
     )
     user = subprocess.Popen(
-        [sys.executable, "-c", script, str(SOURCE / "scripts"), str(paths.root)],
+        [sys.executable, "-c", script, str(SOURCE / "scripts"), str(paths.root), str(Path(__file__).parent)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -384,7 +384,9 @@ def test_killed_while_it_is_made_it_leaves_no_mount_and_no_tar(paths: Paths, deb
 def test_an_incomplete_set_says_what_is_missing(paths: Paths, debs: Debs) -> None:
     without = [pin for pin in debs.runtime if pin.name != "libc6"]
     with pytest.raises(BuildFailed) as caught:
-        base.build_rootfs(paths, "short", without, debs.files, EPOCH, print, suite="bookworm")
+        base.build_rootfs(
+            paths, "short", without, debs.files, EPOCH, print, lambda: mmdebstrap(paths), suite="bookworm"
+        )
     assert "libc6" in (caught.value.tail or "")
 
 

@@ -22,14 +22,13 @@ from pathlib import Path
 import pytest
 from docker import DockerClient
 from docker.errors import ImageNotFound
+from hostprograms import ready
 
-from graft import engine
 from graft.console import Console
 from graft.errors import GateFailed
 from graft.gate import Receipt, ReceiptFacts, SmokeTest, find_receipt, run_gate
 from graft.gate.containers import LABEL
 from graft.paths import Paths
-from graft.project import load_project
 
 pytestmark = [
     pytest.mark.engine,
@@ -91,7 +90,7 @@ class Images:
 
 @pytest.fixture(scope="module")
 def images() -> Iterator[Images]:
-    found = engine.ensure(Paths(SOURCE), load_project(SOURCE / "build.yaml").engine, "auto", print)
+    found = ready(Paths(SOURCE), "auto")
     with closing(found.client()) as client:
         candidate = client.api.import_image_from_data(rootfs(), changes=["ENV PATH=/bin", "ENV MARK=1"])
         candidate_id = re.search(r"sha256:[0-9a-f]{64}", candidate)

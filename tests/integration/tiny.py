@@ -166,6 +166,8 @@ class Tiny:
         for part in ("stages", "macros", "scripts"):
             shutil.copytree(SOURCE / "images" / part, self.root / "images" / part)
         shutil.copy(SOURCE / "images" / "Dockerfile.j2", self.root / "images")
+        self.paths.locks.mkdir()
+        shutil.copy(Paths(SOURCE).tools_lock, self.paths.tools_lock)
         ignore = shutil.ignore_patterns("__pycache__")
         shutil.copytree(SOURCE / "images" / "smoke" / "lib", self.root / "images" / "smoke" / "lib", ignore=ignore)
         shutil.copy(SOURCE / "images" / "smoke" / "patches.py", self.root / "images" / "smoke")

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from factories import PROJECT, RECIPE, Edit, edited, make_lock, package
 
-from graft.errors import BadInput, GraftError
+from graft.errors import BadInput, GraftError, LockStale
 from graft.linting import Closure, ProjectFacts, RecipeFacts
 from graft.linting.closure import Conflict, Mismatch
 from graft.lock import load_lock, lock_text, plain, requirements_text
@@ -256,6 +256,11 @@ CASES: dict[str, Case] = {
         facts(lock=lambda d: package(d, "torch").update(file="torch-2.13.0-cp312-cp312-manylinux_2_39_x86_64.whl")),
         "does not fit Python 3.11 on x86_64-manylinux_2_36",
         facts(lock=lambda d: package(d, "torch").update(file="torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl")),
+    ),
+    "lock-tools": Case(
+        around(tools_refused=LockStale("not locked", where="recipes/locks/_tools.lock.yaml", cure="make lock")),
+        "not locked",
+        around(),
     ),
     "pin-yanked": Case(
         facts(lock=lambda d: package(d, "torch").update(yanked="wrong wheel")),

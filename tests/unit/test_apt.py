@@ -325,13 +325,14 @@ def test_what_cannot_be_had(tmp_path: Path, mirror: Path, name: str) -> None:
 
 
 @needs_apt
-def test_fetched_by_apt(tmp_path: Path, mirror: Path) -> None:
-    files = trusting(tmp_path, mirror).fetch(["tool", "liba"], tmp_path / "debs")
-    assert {name: path.name for name, path in files.items()} == {
-        "tool": "tool_1%3a2.0-1_amd64.deb",
-        "liba": "liba_1.6_amd64.deb",
-    }
-    assert all(path.is_file() for path in files.values())
+def test_the_newest_of_each_without_what_it_needs(tmp_path: Path, mirror: Path) -> None:
+    found = trusting(tmp_path, mirror).newest(["tool", "liba"])
+    assert [(pin.name, pin.version, pin.basename) for pin in found] == [
+        ("liba", "1.6", "liba_1.6_amd64.deb"),
+        ("tool", "1:2.0-1", "tool_1%3a2.0-1_amd64.deb"),
+    ]
+    with pytest.raises(BadInput, match="absent"):
+        trusting(tmp_path, mirror).newest(["absent"])
 
 
 @needs_apt
@@ -342,7 +343,8 @@ def test_a_locked_package_that_is_gone(tmp_path: Path, mirror: Path) -> None:
     assert isinstance(said, FetchFailed)
     assert "liba 1.4" in said.what
     assert "1.6, 1.5" in said.what
-    assert "make lock" in (said.cure or "")
+    assert "make lock NEW_BASE=1" in (said.cure or "")
+    assert "NEW_TOOLS" in (archive.explain_missing(gone, "make lock NEW_TOOLS=1").cure or "")
     assert "snapshot" in (said.cure or "")
     shutil.rmtree(mirror)
     old = archive._stamp.stat().st_mtime - 3600

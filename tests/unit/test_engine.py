@@ -11,7 +11,7 @@ import socketserver
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,18 @@ import pytest
 
 from graft import engine
 from graft.engine import daemon, packages, probe
-from graft.errors import EngineMissing, FetchFailed
+from graft.errors import EngineMissing
 from graft.paths import Paths
 
 
 @dataclass(frozen=True)
 class Config:
-    packages: dict[str, tuple[str, ...]] = field(
-        default_factory=lambda: {"trixie": ("docker.io",), "bookworm": ("runc",)}
-    )
     keep: str = "40GB"
+
+
+def programs() -> engine.Programs:
+    """Asked for by the embedded engine alone."""
+    return engine.Programs("some", dict)
 
 
 class FakeDaemon(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -212,7 +214,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Unpacking and starting are replaced; the list tells that they were asked for."""
     calls: list[Path] = []
 
-    def start(paths: Paths, config: object, say: object, offline: bool) -> engine.Engine:
+    def start(paths: Paths, config: object, say: object, programs: object) -> engine.Engine:
         calls.append(paths.engine)
         return engine.Engine("embedded", "unix:///x", "26.1.5", Path("/d"), Path("/c"), "classic")
 
@@ -221,21 +223,16 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return calls
 
 
-def test_offline_the_packages_are_not_fetched(tmp_path: Path) -> None:
-    with pytest.raises(FetchFailed, match="offline, and the engine's packages are not unpacked"):
-        packages.unpack(Paths(tmp_path), Config(), print, offline=True)
-
-
 def test_system_mode_never_falls_back(tmp_path: Path, no_system: None, started: list[Path]) -> None:
     with pytest.raises(EngineMissing, match="no d") as caught:
-        engine.ensure(Paths(tmp_path), Config(), "system", print)
+        engine.ensure(Paths(tmp_path), Config(), "system", print, programs)
     assert "ENGINE=embedded" in (caught.value.cure or "")
     assert not started
 
 
 def test_auto_falls_back_and_says_so(tmp_path: Path, no_system: None, started: list[Path]) -> None:
     said: list[str] = []
-    assert engine.ensure(Paths(tmp_path), Config(), "auto", said.append).kind == "embedded"
+    assert engine.ensure(Paths(tmp_path), Config(), "auto", said.append, programs).kind == "embedded"
     assert started
     assert "cannot be used" in said[0]
     assert "embedded" in said[0]
@@ -250,8 +247,8 @@ def test_auto_uses_a_good_daemon(
 ) -> None:
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    assert engine.ensure(Paths(tmp_path), Config(), "auto", print).kind == "system"
-    assert engine.ensure(Paths(tmp_path), Config(), "embedded", print).kind == "embedded"
+    assert engine.ensure(Paths(tmp_path), Config(), "auto", print, programs).kind == "system"
+    assert engine.ensure(Paths(tmp_path), Config(), "embedded", print, programs).kind == "embedded"
     assert len(started) == 1
 
 
@@ -299,24 +296,22 @@ def test_auto_on_a_host_that_can_do_neither_says_both(
 ) -> None:
     monkeypatch.setattr(packages.os, "geteuid", lambda: 1000)
     with pytest.raises(EngineMissing, match=r"system's engine cannot be used.*needs root"):
-        engine.ensure(Paths(tmp_path), Config(), "auto", print)
+        engine.ensure(Paths(tmp_path), Config(), "auto", print, programs)
 
 
 # What is unpacked
 
 
 def test_other_packages_are_another_unpack(tmp_path: Path) -> None:
-    config = Config()
     for program in packages.PROGRAMS:
         (tmp_path / "root" / program).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "root" / program).touch()
-    assert not packages.is_unpacked(tmp_path, config)
-    (tmp_path / "versions.json").write_text(json.dumps({"key": packages.key(config)}))
-    assert packages.is_unpacked(tmp_path, config)
-    assert packages.is_unpacked(tmp_path, Config({"bookworm": ("runc",), "trixie": ("docker.io",)}, keep="1GB"))
-    assert not packages.is_unpacked(tmp_path, Config({"trixie": ("docker.io", "runc")}))
+    assert not packages.is_unpacked(tmp_path, "one")
+    (tmp_path / "versions.json").write_text(json.dumps({"key": "one"}))
+    assert packages.is_unpacked(tmp_path, "one")
+    assert not packages.is_unpacked(tmp_path, "other")
     (tmp_path / "root" / packages.PROGRAMS[0]).unlink()
-    assert not packages.is_unpacked(tmp_path, config)
+    assert not packages.is_unpacked(tmp_path, "one")
 
 
 # Who runs

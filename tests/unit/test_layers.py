@@ -27,7 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "agreement",
         "recipe wheel_tags",
         "lock tags pins",
-        "plan",
+        "plan toolslock",
         "unlocked",
         "fetch patching render engine resolve report registry metadata",
         "base build gate gitstore reach linting",

@@ -157,8 +157,8 @@ class Archive:
         done = self._apt("apt-cache", "show", "--", name)
         return list(dict.fromkeys(record["Version"] for record in _records(done.stdout) if "Version" in record))
 
-    def explain_missing(self, pin: DebPin) -> GraftError:
-        """Why a locked package cannot be had: what the archive has now, and the command that locks anew."""
+    def explain_missing(self, pin: DebPin, cure: str = f"lock the base anew: {RELOCK}") -> GraftError:
+        """Why a locked package cannot be had: what the archive has now, and the command that locks anew (`cure`)."""
         try:
             self.update(SUSPECT_SECONDS)
             now = self.available_versions(pin.name)
@@ -169,25 +169,16 @@ class Archive:
         return FetchFailed(
             f"Debian's mirror no longer serves {pin.name} {pin.version}, which is locked; {has}",
             where=pin.file,
-            cure=f"lock the base anew: {RELOCK}{snapshot}",
+            cure=f"{cure}{snapshot}",
         )
 
-    def fetch(self, packages: Sequence[str], folder: Path) -> dict[str, Path]:
-        """Download packages (not what they depend on) into `folder`, verified by apt: name -> file."""
+    def newest(self, packages: Sequence[str]) -> list[DebPin]:
+        """The packages (not what they depend on) as the archive has them now, sorted by name.
+
+        Raises FetchFailed (no lists), BadInput (no such package).
+        """
         self.update()
-        pins = self._pins([(name, "", ARCHITECTURE) for name in packages], "builder")
-        folder.mkdir(parents=True, exist_ok=True)
-        words = [f"{pin.name}={pin.version}" for pin in pins]
-        done = self._apt("apt-get", "-q", "download", "--", *words, cwd=folder, timeout=UPDATE_SECONDS)
-        files = {pin.name: folder / pin.basename for pin in pins}
-        absent = [name for name, path in files.items() if not path.is_file()]
-        if done.rc != 0 or absent:
-            raise FetchFailed(
-                f"apt could not download {' '.join(absent or packages)} from Debian {self.pockets[0]}",
-                cure="check that `apt-get update` works on this host, then run the same command again",
-                tail=self._without_addresses(done.stdout + done.stderr),
-            )
-        return files
+        return self._pins([(name, "", ARCHITECTURE) for name in packages], "builder")
 
     def _essential(self) -> list[str]:
         """The pattern of Essential packages. A root that is born merged has no use for the tool that merges one."""

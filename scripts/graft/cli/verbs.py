@@ -34,7 +34,13 @@ def _fetch(options: argparse.Namespace, console: Console) -> None:
 def _lock(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.locking import lock
 
-    lock(session_of(options, console), upgrade=options.upgrade, base_anew=options.base, check=options.check)
+    lock(
+        session_of(options, console),
+        upgrade=options.upgrade,
+        base_anew=options.base,
+        tools_anew=options.tools,
+        check=options.check,
+    )
 
 
 def _lint(options: argparse.Namespace, console: Console) -> None:
@@ -100,6 +106,7 @@ VERBS: dict[str, Verb] = {
         {
             "--upgrade": {**FLAG, "help": "choose all versions anew"},
             "--base": {**FLAG, "help": "choose the base's Debian packages anew"},
+            "--tools": {**FLAG, "help": "choose the Debian packages whose programs run on the host anew"},
             "--check": {**FLAG, "help": "write nothing; exit 3 when the lock is stale"},
         },
     ),

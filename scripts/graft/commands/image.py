@@ -5,6 +5,7 @@ What only a real build needs is imported when it is needed: an image with nothin
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from graft.commands.estimate import FETCH_STEP, build_durations, durations, gate_step
+from graft.commands.programs import bootstrap_programs, ready_engine
 from graft.commands.session import (
     Session,
     component_file,
     last,
     make_plan,
     patchsets,
-    ready_engine,
     remember,
     wanted,
 )
@@ -228,8 +229,8 @@ def _inputs(session: Session, planned: Plan) -> Inputs:
         debs,
         CHECKED_MTIME,
         session.console.say,
+        functools.partial(bootstrap_programs, session, planned.lock.base.suite),
         suite=planned.lock.base.suite,
-        offline=session.offline,
     )
     pristine: dict[str, dict[str, bytes]] = {}
     patches: dict[str, dict[str, bytes]] = {}

@@ -20,6 +20,7 @@ from graft.plan import ImageSources
 from graft.recipe import Recipe, recipe_names, recipe_of, recipe_path_checked
 from graft.render import render
 from graft.sarif import Result, Rule, document
+from graft.toolslock import load_tools
 from graft.yamlio import Document, findings_error, read
 
 #: Files below images/ that make images, as text.
@@ -134,7 +135,13 @@ class _Gather:
         series, refused = _series(session.paths)
         build = read(session.paths.build_yaml)
         self.around = ProjectFacts(
-            session.paths, session.project, build, _texts(session.paths), series, tuple(refused), None
+            session.paths,
+            session.project,
+            build,
+            _texts(session.paths),
+            series,
+            tuple(refused),
+            _tools_refused(session),
         )
 
     def recipe(self, name: str) -> tuple[RecipeFacts, list[str]]:
@@ -248,3 +255,11 @@ def _texts(paths: Paths) -> dict[str, str]:
     files |= {path for path in (paths.root / "Makefile",) if path.is_file()}
     # What is no text is no template either; rendering says so where it is used.
     return {paths.relative(path): path.read_text(encoding="utf-8", errors="replace") for path in sorted(files)}
+
+
+def _tools_refused(session: Session) -> GraftError | None:
+    try:
+        load_tools(session.paths, session.project)
+    except GraftError as problem:
+        return problem
+    return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from graft import index, patching
 from graft.commands.patch_sources import tree_of
+from graft.commands.programs import lock_tools
 from graft.commands.session import Session, component_file, lock_inputs, patchsets, sources_of
 from graft.commands.unreachable import refuse_unlockable
 from graft.errors import BadInput, FetchFailed, GraftError, LockStale
@@ -21,15 +22,24 @@ from graft.recipe import Recipe, load_recipe
 from graft.resolve import Resolved, resolve_packages
 
 
-def lock(session: Session, *, upgrade: bool = False, base_anew: bool = False, check: bool = False) -> None:
-    """Write the recipe's lock. Parts whose inputs did not change stay as they are.
+def lock(
+    session: Session,
+    *,
+    upgrade: bool = False,
+    base_anew: bool = False,
+    tools_anew: bool = False,
+    check: bool = False,
+) -> None:
+    """Write the recipe's lock, and the one of the host's programs. Parts whose inputs did not change stay as they are.
 
-    upgrade:   choose versions and Debian packages anew, as if there were no lock.
-    base_anew: choose the base's Debian packages anew.
-    check:     write nothing; LockStale when the lock is not fresh.
+    upgrade:    choose versions and Debian packages anew, as if there were no lock.
+    base_anew:  choose the base's Debian packages anew.
+    tools_anew: choose the Debian packages whose programs run on the host anew.
+    check:      write nothing; LockStale when a lock is not fresh.
     """
-    if check and (upgrade or base_anew):
-        raise BadInput("--check looks at the lock as it is", where="arguments", cure="leave out --upgrade and --base")
+    if check and (upgrade or base_anew or tools_anew):
+        cure = "leave out --upgrade, --base and --tools"
+        raise BadInput("--check looks at the lock as it is", where="arguments", cure=cure)
     recipe = load_recipe(session.paths, session.project, session.recipe)
     refuse_unlockable(session, recipe, check=check)
     sets = patchsets(session, recipe)
@@ -39,9 +49,13 @@ def lock(session: Session, *, upgrade: bool = False, base_anew: bool = False, ch
     keep = {part for part in inputs if old is not None and not upgrade and old.inputs.get(part) == inputs[part]}
     if base_anew:
         keep.discard("base")
+    tools = lock_tools(session, anew=tools_anew, check=check)
     if keep == set(inputs):
-        session.console.say("the lock is fresh")
-        session.console.result(where, {"lock": where, "changed": False})
+        fresh = (
+            "the recipe's lock is fresh; the one of the host's programs was written" if tools else "the lock is fresh"
+        )
+        session.console.say(fresh)
+        session.console.result(where, {"lock": where, "changed": tools})
         return
     if check:
         stale = ", ".join(sorted(set(inputs) - keep))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from graft.commands.onto_steps import Asked, check_runs, make_layer, make_receipt, try_patches
 from graft.commands.patch_pins import series_of
-from graft.commands.session import Session, ready_engine
+from graft.commands.programs import ready_engine
+from graft.commands.session import Session
 from graft.errors import BadInput
 from graft.lock import load_lock
 from graft.patching import check_safety

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graft.commands.patch_onto import onto
 from graft.commands.patch_pins import reference, series_of
 from graft.commands.patch_sources import fetched_tree
+from graft.commands.programs import ready_engine
 from graft.commands.session import (
     Loaded,
     Session,
@@ -18,7 +19,6 @@ from graft.commands.session import (
     lock_inputs,
     patchsets,
     plan_for,
-    ready_engine,
 )
 from graft.errors import BadInput, PatchMismatch
 from graft.lock import check_fresh, load_lock

@@ -25,7 +25,6 @@ from graft.unlocked import UnlockedPlan, unlocked_plan
 
 if TYPE_CHECKING:
     from graft.apt import Archive
-    from graft.engine import Engine
     from graft.index import Locator
     from graft.resolve import Resolved
 
@@ -170,15 +169,6 @@ def patchsets(session: Session, recipe: Recipe) -> dict[str, PatchSet]:
         pinned = recipe.components[component]
         check_when(component, chosen, pinned.version, [arch for arch in recipe.arches if pinned.on(arch)])
     return sets
-
-
-def ready_engine(session: Session) -> Engine:
-    """An engine that answers; raises EngineMissing."""
-    from graft import engine
-
-    return engine.ensure(
-        session.paths, session.project.engine, session.mode, session.console.say, offline=session.offline
-    )
 
 
 class Sources:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import shutil
 import sys
 
-from graft.commands.session import Session, make_plan, ready_engine, wanted
+from graft.commands.programs import ready_engine, wanted_tools
+from graft.commands.session import Session, make_plan, wanted
 from graft.console import Console, size
 from graft.errors import BadInput
 from graft.paths import Paths
 
 
 def fetch_only(session: Session) -> None:
-    """Everything that the lock names for this architecture, into the store."""
+    """Everything that the lock names for this architecture, and the host's programs, into the store."""
     from graft.fetch import fetch
 
     planned = make_plan(session)
-    count = fetch(session.store, wanted(session, planned), session.console, offline=session.offline)
+    count = fetch(
+        session.store, [*wanted(session, planned), *wanted_tools(session)], session.console, offline=session.offline
+    )
     session.console.result(f"{size(count)} fetched", {"bytes": count})
 
 

@@ -13,23 +13,24 @@ from collections.abc import Callable
 from filelock import FileLock
 
 from graft.engine import daemon, packages, probe
-from graft.engine.model import Engine, EngineConfig, Kind, Mode, Store
+from graft.engine.model import Engine, EngineConfig, Kind, Mode, Programs, Store
 from graft.errors import EngineMissing
 from graft.paths import Paths
 
-__all__ = ["Engine", "EngineConfig", "Kind", "Mode", "Store", "ensure", "find", "stop"]
+__all__ = ["Engine", "EngineConfig", "Kind", "Mode", "Programs", "Store", "ensure", "find", "stop"]
 
 Say = Callable[[str], None]
 LOW_DISK_BYTES = 20_000_000_000
 
 
-def ensure(paths: Paths, config: EngineConfig, mode: Mode, say: Say, *, offline: bool = False) -> Engine:
-    """A daemon that answers. Quick when there is one; else the embedded engine is fetched and started.
+def ensure(paths: Paths, config: EngineConfig, mode: Mode, say: Say, programs: Callable[[], Programs]) -> Engine:
+    """A daemon that answers. Quick when there is one; else the embedded engine is unpacked and started.
 
-    Raises EngineMissing (none, and none can be started here), FetchFailed (its packages).
+    programs: those of the embedded engine; not asked for when the system's can be used.
+    Raises EngineMissing (none, and none can be started here), FetchFailed (its packages), and what `programs` raises.
     """
     if mode == "embedded":
-        return _embedded(paths, config, say, offline=offline)
+        return _embedded(paths, config, say, programs)
     try:
         return probe.system_engine(paths.engine / "system-config")
     except probe.Unsuitable as reason:
@@ -38,7 +39,7 @@ def ensure(paths: Paths, config: EngineConfig, mode: Mode, say: Say, *, offline:
                 f"the system's engine cannot be used: {reason}",
                 cure="start Docker 26 or newer with buildx, or run with ENGINE=embedded",
             ) from reason
-        return _embedded(paths, config, say, f"the system's engine cannot be used ({reason})", offline=offline)
+        return _embedded(paths, config, say, programs, f"the system's engine cannot be used ({reason})")
 
 
 def find(paths: Paths) -> Engine | None:
@@ -68,8 +69,11 @@ def stop(paths: Paths) -> bool:
         return daemon.stop(daemon.Layout(paths.engine))
 
 
-def _embedded(paths: Paths, config: EngineConfig, say: Say, because: str = "", *, offline: bool = False) -> Engine:
-    found = _current(paths, config)
+def _embedded(
+    paths: Paths, config: EngineConfig, say: Say, programs: Callable[[], Programs], because: str = ""
+) -> Engine:
+    wanted = programs()
+    found = _current(paths, wanted.identity)
     if found is not None:
         return found
     try:
@@ -81,27 +85,27 @@ def _embedded(paths: Paths, config: EngineConfig, say: Say, because: str = "", *
     paths.engine.mkdir(parents=True, exist_ok=True)
     with FileLock(paths.engine / "lock"):
         # Somebody else may have started it while we waited.
-        found = _current(paths, config) or _busy(paths, config)
+        found = _current(paths, wanted.identity) or _busy(paths, wanted.identity)
         if found is not None:
             return found
         if because:
             say(f"engine: {because}; using the embedded one")
-        return _start(paths, config, say, offline)
+        return _start(paths, config, say, wanted)
 
 
-def _current(paths: Paths, config: EngineConfig) -> Engine | None:
-    """The running engine, when it is made of the packages that build.yaml asks for."""
-    return find(paths) if packages.is_unpacked(paths.engine, config) else None
+def _current(paths: Paths, identity: str) -> Engine | None:
+    """The running engine, when it is made of these packages."""
+    return find(paths) if packages.is_unpacked(paths.engine, identity) else None
 
 
-def _busy(paths: Paths, config: EngineConfig) -> Engine | None:
+def _busy(paths: Paths, identity: str) -> Engine | None:
     """An engine that runs and is slow to answer: it may serve somebody's build, so it is waited for, not ended.
 
     None when there is none, or nobody can reach it (its project was moved). Raises EngineMissing.
     """
     layout = daemon.Layout(paths.engine)
     end = time.monotonic() + daemon.START_SECONDS
-    while packages.is_unpacked(paths.engine, config) and daemon.running(layout) is not None:
+    while packages.is_unpacked(paths.engine, identity) and daemon.running(layout) is not None:
         found = find(paths)
         if found is not None:
             return found
@@ -117,12 +121,12 @@ def _busy(paths: Paths, config: EngineConfig) -> Engine | None:
     return None
 
 
-def _start(paths: Paths, config: EngineConfig, say: Say, offline: bool) -> Engine:
+def _start(paths: Paths, config: EngineConfig, say: Say, programs: Programs) -> Engine:
     layout = daemon.Layout(paths.engine)
     if daemon.stop(layout):
         say("engine: ended what was left of an earlier one, or of other packages")
-    if not packages.is_unpacked(paths.engine, config):
-        packages.unpack(paths, config, say, offline)
+    if not packages.is_unpacked(paths.engine, programs.identity):
+        packages.unpack(paths, programs)
     probe.write_client_config(
         paths.engine.resolve() / "config", layout.root / "usr/libexec/docker/cli-plugins/docker-buildx"
     )

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
 
 if TYPE_CHECKING:
     from docker import DockerClient
+
+    from graft.apt import DebPin
 
 Kind = Literal["system", "embedded"]
 Mode = Literal["auto", "system", "embedded"]
@@ -20,12 +22,19 @@ Store = Literal["classic", "containerd"]
 _PASSED = ("HOME", "USER", "TERM", "TMPDIR", "SSH_AUTH_SOCK", "DOCKER_TLS_VERIFY", "DOCKER_CERT_PATH")
 
 
+@dataclass(frozen=True)
+class Programs:
+    """The Debian packages that hold the engine's programs.
+
+    identity: hash of their bytes; files: brings them here (may raise FetchFailed).
+    """
+
+    identity: str
+    files: Callable[[], Mapping[DebPin, Path]]
+
+
 class EngineConfig(Protocol):
     """`engine:` of build.yaml."""
-
-    @property
-    def packages(self) -> Mapping[str, Sequence[str]]:
-        """Debian suite -> packages to unpack from it."""
 
     @property
     def keep(self) -> str:

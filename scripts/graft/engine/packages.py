@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import platform
 import shutil
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from graft import proc
-from graft.apt import Archive, pockets_of
-from graft.engine.model import EngineConfig
-from graft.errors import EngineMissing, FetchFailed
-from graft.hashes import file_sha256
+from graft.engine.model import Programs
+from graft.errors import EngineMissing
 from graft.paths import Paths
 
 OS_RELEASE = Path("/etc/os-release")
@@ -45,53 +41,38 @@ def require_host(uid: int | None = None, os_release: Path = OS_RELEASE, machine:
             raise EngineMissing(f"the embedded engine needs {program}, which this host lacks", cure=cure)
 
 
-def key(config: EngineConfig) -> str:
-    """Changes when build.yaml asks for other packages."""
-    asked = sorted((suite, sorted(names)) for suite, names in config.packages.items())
-    return hashlib.sha256(json.dumps(asked).encode()).hexdigest()
-
-
-def is_unpacked(engine: Path, config: EngineConfig) -> bool:
-    """Is `root` there, and made of the packages that build.yaml asks for?"""
+def is_unpacked(engine: Path, identity: str) -> bool:
+    """Is `root` there, and made of these packages?"""
     try:
         recorded = json.loads((engine / "versions.json").read_text())
     except (OSError, ValueError):
         return False
-    return bool(recorded.get("key") == key(config)) and all((engine / "root" / p).exists() for p in PROGRAMS)
+    return bool(recorded.get("key") == identity) and all((engine / "root" / p).exists() for p in PROGRAMS)
 
 
-def unpack(paths: Paths, config: EngineConfig, say: Callable[[str], None], offline: bool = False) -> None:
-    """Fetch and unpack the packages; `versions.json` records what they are.
+def unpack(paths: Paths, programs: Programs) -> None:
+    """Unpack the packages; `versions.json` records what they are.
 
     The caller holds the engine's lock, and no engine of an older unpack runs.
-    Raises FetchFailed, BadInput (no such package), EngineMissing (the programs do not run here).
+    Raises FetchFailed, EngineMissing (the programs do not run here).
     """
-    if offline:
-        raise FetchFailed(
-            "offline, and the engine's packages are not unpacked here", cure="run make engine without OFFLINE=1 once"
-        )
     engine = paths.engine
-    debs, fresh = engine / "debs", engine / "root.new"
-    for folder in (debs, fresh):
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    recorded: dict[str, Mapping[str, str]] = {}
-    for suite, names in config.packages.items():
-        say(f"engine: fetching {', '.join(names)} from Debian {suite}")
-        for name, deb in Archive(paths, pockets_of(suite)).fetch(names, debs).items():
-            proc.run(["dpkg-deb", "-x", deb, fresh], error=EngineMissing, what=f"unpacking {deb.name}")
-            version = deb.name.split("_")[1]
-            recorded[name] = {"suite": suite, "version": version, "sha256": file_sha256(deb)}
+    fresh = engine / "root.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    files = programs.files()
+    for pin, deb in files.items():
+        proc.run(["dpkg-deb", "-x", deb, fresh], error=EngineMissing, what=f"unpacking {pin.name} {pin.version}")
     _check_programs(fresh)
     # In this order, so that a kill in between leaves a root that is unpacked again.
     (engine / "versions.json").unlink(missing_ok=True)
     shutil.rmtree(engine / "root", ignore_errors=True)
     fresh.rename(engine / "root")
-    document = {"key": key(config), "packages": dict(sorted(recorded.items()))}
+    recorded = {pin.name: {"version": pin.version, "sha256": pin.sha256} for pin in files}
+    document = {"key": programs.identity, "packages": dict(sorted(recorded.items()))}
     draft = engine / "versions.json.new"
     draft.write_text(json.dumps(document, indent=1) + "\n")
     draft.replace(engine / "versions.json")
-    shutil.rmtree(debs, ignore_errors=True)
 
 
 def _check_programs(root: Path) -> None:

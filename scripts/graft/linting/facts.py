@@ -24,6 +24,7 @@ class ProjectFacts:
 
     texts:    path below the root -> text, of everything that makes images.
     series:   component -> its patches; refused: what the loader said of series that it did not take.
+    tools_refused: what the loader said of the lock of the host's programs.
     used:     `component/id` of every patch that some recipe lists; None when not all recipes were read.
     """
 
@@ -33,6 +34,7 @@ class ProjectFacts:
     texts: Mapping[str, str] = field(default_factory=dict)
     series: Mapping[str, PatchSet] = field(default_factory=dict)
     refused: tuple[GraftError, ...] = ()
+    tools_refused: GraftError | None = None
     used: frozenset[str] | None = None
 
     def base_of(self, name: object) -> Mapping[str, Any]:

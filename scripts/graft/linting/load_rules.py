@@ -188,6 +188,20 @@ def lock_invalid(facts: RecipeFacts) -> Iterable[Hit]:
     return _lock_hits(facts, "lock-invalid")
 
 
+@project_rule(
+    "lock-tools",
+    "error",
+    why="The programs that Graft runs on the host, the engine's above all, are Debian packages: unlocked, two machines "
+    "would build with different ones.",
+    example="a package added to engine: packages: in build.yaml, and no make lock after it",
+    cure="make lock, and commit recipes/locks/_tools.lock.yaml",
+)
+def lock_tools(facts: ProjectFacts) -> Iterable[Hit]:
+    """The lock of the host's programs is missing, stale, or not what make lock wrote."""
+    if facts.tools_refused is not None:
+        yield from hits(facts.tools_refused, str(facts.paths.tools_lock))
+
+
 @recipe_rule(
     "patch-refused",
     "error",
