@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft import proc
-from graft.commands.session import Session, any_plan, open_session, ready_engine
+from graft.commands.programs import ready_engine
+from graft.commands.session import Session, any_plan, open_session
 from graft.errors import BadInput, GraftError
 from graft.hashes import digest_of
 from graft.inventory import Inventory, compare

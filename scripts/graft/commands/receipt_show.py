@@ -7,7 +7,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from graft.commands.session import Session, make_plan, ready_engine
+from graft.commands.programs import ready_engine
+from graft.commands.session import Session, make_plan
 from graft.errors import BadInput
 from graft.gate.forms import summary, title
 from graft.gate.receipt import Receipt, folder_of, receipts_of

@@ -7,8 +7,9 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from graft.commands.programs import ready_engine
 from graft.commands.receipt_show import Found, find
-from graft.commands.session import Session, make_plan, ready_engine
+from graft.commands.session import Session, make_plan
 from graft.errors import GateFailed, GraftError
 from graft.gate.receipt import Receipt
 
