@@ -18,7 +18,7 @@ from graft.errors import BadInput
 from graft.hashes import digest_of
 from graft.lock import FilePin, Lock, PackagePin, PatchedComponent
 from graft.project import Base, Project
-from graft.recipe import Component, Recipe
+from graft.recipe import Component, Recipe, bytes_of
 from graft.tags import Naming, check_tag, facts_of, filled, references
 
 VENV = "/opt/venv"
@@ -275,6 +275,23 @@ class Plan:
             "patches": [self._patch_facts(ref) for ref in self.patch_refs],
             "waivers": self.waivers,
             "env": dict(sorted(self.env.items())),
+            "size_budget": self._budget(),
+        }
+
+    def _budget(self) -> dict[str, Any]:
+        """Bytes that the image, and the distributions of each component, may have."""
+        budget = self.recipe.size_budget
+        limits = {} if budget is None else budget.components
+        return {
+            "total": bytes_of(budget.total) if budget is not None and budget.total is not None else None,
+            "components": {
+                name: {
+                    "bytes": bytes_of(limits[name]),
+                    "distributions": [c.distribution, *compiled_distribution(c, self.arch)],
+                }
+                for name, c in self.recipe.components_on(self.arch.name).items()
+                if name in limits
+            },
         }
 
     def patched(self) -> dict[str, PatchedComponent]:
@@ -346,6 +363,7 @@ def plan(
         "patch tests": digest_of(dict(sources.patch_tests)),
         "list": digest_of(list(recipe.smoke)),
         "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers if w.of_gate]),
+        "size budget": digest_of(recipe.size_budget.model_dump(mode="json") if recipe.size_budget else None),
     }
     of_gpus = {name: digest for name, digest in sources.smoke.items() if name.startswith((GPU_TIER, "lib/"))}
     made = Plan(

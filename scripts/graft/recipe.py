@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,11 @@ from graft.yamlio import Document, Model, findings_error, read, validate
 RECIPE_NAME = re.compile(r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$")
 PatchRef = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*/[a-z0-9]+(?:-[a-z0-9]+)*$")]
 Date = Annotated[str, StringConstraints(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
+
+#: The smoke test that holds the size budget.
+SIZE_TEST = "size"
+Bytes = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}(?:\.[0-9]{1,3})?(?:kB|MB|GB)$")]
+UNITS = {"kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 #: A recipe that moves is named by its day too.
 ReleaseName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=63)]
@@ -64,6 +70,19 @@ class Waiver(Model):
         return not self.check.startswith("lint/")
 
 
+class SizeBudget(Model):
+    """What the image may weigh, uncompressed: files of the whole image, and of a component's distributions."""
+
+    total: Bytes | None = None
+    components: dict[Slug, Bytes] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _something(self) -> SizeBudget:
+        if self.total is None and not self.components:
+            raise ValueError("give total, components, or both")
+        return self
+
+
 class Recipe(Model):
     """The whole of one recipe.
 
@@ -91,6 +110,7 @@ class Recipe(Model):
     measured: tuple[Measured, ...] = Field(default=(), strict=False)
     smoke: tuple[Slug, ...] = Field(min_length=1, strict=False)
     waivers: tuple[Waiver, ...] = Field(default=(), strict=False)
+    size_budget: SizeBudget | None = None
 
     @field_validator("recipe")
     @classmethod
@@ -114,6 +134,11 @@ class Recipe(Model):
     def patches_of(self, component: str) -> tuple[str, ...]:
         """Patch ids of one component, in the recipe's order."""
         return tuple(ref.partition("/")[2] for ref in self.patches if ref.partition("/")[0] == component)
+
+
+def bytes_of(text: str) -> int:
+    """`9.5GB` in bytes, decimal units as disks and networks are sold."""
+    return int(Decimal(text[:-2]) * UNITS[text[-2:]])
 
 
 def recipe_path_checked(paths: Paths, name: str) -> None:
@@ -195,6 +220,7 @@ def _against_project(recipe: Recipe, project: Project, name: str) -> list[Findin
     for index, test in enumerate(recipe.smoke):
         if test in recipe.smoke[:index]:
             findings.append((("smoke", index), f"smoke: {test} is listed twice"))
+    findings += _budget_findings(recipe)
     findings += component_findings(recipe.components, recipe.arches, recipe.cuda, project)
     findings += apt_findings(recipe.components, project.bases.get(recipe.base))
     findings += env_findings(EnvChoice(recipe.env, recipe.keep_env, recipe.drop_env), project.bases.get(recipe.base))
@@ -206,4 +232,22 @@ def _against_project(recipe: Recipe, project: Project, name: str) -> list[Findin
             )
         if ref in recipe.patches[:index]:
             findings.append((("patches", index), f"patches: {ref} is listed twice"))
+    return findings
+
+
+def _budget_findings(recipe: Recipe) -> list[Finding]:
+    """A budget that nobody holds, or of a component that is not there."""
+    budget, held = recipe.size_budget, SIZE_TEST in recipe.smoke
+    if budget is None:
+        return [(("smoke",), "smoke: size holds a budget: give size_budget, or take it out")] if held else []
+    findings: list[Finding] = []
+    if not held:
+        findings.append((("size_budget",), f"size_budget: nobody would hold it: add {SIZE_TEST} to smoke"))
+    for name in budget.components:
+        component = recipe.components.get(name)
+        at = ("size_budget", "components", name)
+        if component is None:
+            findings.append((at, f"size_budget: no component {name!r} in this recipe"))
+        elif not component.distribution:
+            findings.append((at, f"size_budget: nothing is installed of component {name}"))
     return findings

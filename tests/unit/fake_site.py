@@ -7,7 +7,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from lib.facts import Component, Facts, Patch, Waiver
+from lib.facts import Budget, Component, Facts, Patch, Waiver
 from lib.report import Report
 
 
@@ -23,6 +23,7 @@ class Site:
         self.patches: list[Patch] = []
         self.waivers: list[Waiver] = []
         self.env: dict[str, str] = {}
+        self.budget = Budget(None, {})
 
     def install(self, name: str, version: str, files: dict[str, str]) -> None:
         """Write a distribution with its METADATA and RECORD."""
@@ -62,6 +63,7 @@ class Site:
             patches=tuple(self.patches),
             waivers=tuple(self.waivers),
             env=self.env,
+            size_budget=self.budget,
         )
 
 

@@ -142,6 +142,7 @@ IMAGE, FI, VLLM, GATE = "image", "build flashinfer", "overlay vllm", "gate"
         pytest.param("recipe", lambda r: r.update(summary="other"), {IMAGE}, id="summary"),
         pytest.param("recipe", lambda r: r["env"].update(A="1"), {IMAGE}, id="env"),
         pytest.param("recipe", lambda r: r.update(smoke=["core", "jit"]), {GATE}, id="smoke-list"),
+        pytest.param("recipe", lambda r: r.update(size_budget={"total": "1GB"}), {GATE}, id="size-budget"),
         pytest.param(
             "recipe",
             lambda r: r["waivers"].append({"check": "files", "file": "x.py", "reason": "r", "until": "u"}),
@@ -317,3 +318,15 @@ def test_a_recipe_may_not_move_what_the_tools_find_each_other_by(name: str) -> N
     project, recipe = make_project(), make_recipe(lambda r: r["env"].update({name: "x"}))
     with pytest.raises(BadInput, match=f"{name} is set by Graft"):
         image_env(project, recipe, select_arch(recipe, project, "sm90", "ARCH"))
+
+
+def test_the_gate_is_told_the_budget_of_the_components_of_this_image() -> None:
+    limits = {"flashinfer": "1.5GB", "b12x": "20MB"}
+    made = make_plan("sm90", recipe=lambda r: r.update(size_budget={"total": "9GB", "components": limits}))
+    assert made.facts()["size_budget"] == {
+        "total": 9_000_000_000,
+        "components": {
+            "flashinfer": {"bytes": 1_500_000_000, "distributions": ["flashinfer-python", "graft-flashinfer-aot"]}
+        },
+    }
+    assert make_plan("sm90").facts()["size_budget"] == {"total": None, "components": {}}

@@ -10,7 +10,7 @@ from factories import RECIPE, Edit, edited, make_project, make_recipe, write_pro
 from graft.errors import BadInput
 from graft.paths import Paths
 from graft.project import load_project
-from graft.recipe import load_recipe, recipe_names, select_arch
+from graft.recipe import bytes_of, load_recipe, recipe_names, select_arch
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +41,14 @@ def test_the_projects_own_recipes() -> None:
     assert project.recipe in recipe_names(paths)
     for name in recipe_names(paths):
         assert load_recipe(paths, project, name).recipe == name
+
+
+def budget(**limits: object) -> Edit:
+    return lambda recipe: recipe.update(size_budget=limits, smoke=["core", "size"])
+
+
+def test_a_budget_is_in_decimal_units() -> None:
+    assert [bytes_of(text) for text in ("9.5GB", "1.234MB", "900kB")] == [9_500_000_000, 1_234_000, 900_000]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +107,12 @@ def test_the_projects_own_recipes() -> None:
         pytest.param(env(True), "YAML reads this as true or false; quote it", id="env-bool"),
         pytest.param(env("x", "A B"), "env.A B", id="env-key"),
         pytest.param(env("x", "A=B"), "env.A=B", id="env-key-equals"),
+        pytest.param(budget(total="9 GB"), "size_budget.total", id="budget-unit"),
+        pytest.param(budget(total=9), 'quote it: "9"', id="budget-number"),
+        pytest.param(budget(), "give total, components, or both", id="budget-empty"),
+        pytest.param(budget(components={"sglang": "1GB"}), "no component 'sglang'", id="budget-component"),
+        pytest.param(lambda r: r.update(size_budget={"total": "9GB"}), "add size to smoke", id="budget-not-held"),
+        pytest.param(lambda r: r.update(smoke=["core", "size"]), "size holds a budget", id="no-budget"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(tmp_path: Path, edit: Edit, says: str) -> None:

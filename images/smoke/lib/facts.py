@@ -56,6 +56,18 @@ class Waiver:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """Bytes that the image may have (None: any), and (bytes, distributions) by component."""
+
+    total: int | None
+    components: Mapping[str, tuple[int, tuple[str, ...]]]
+
+
+#: What a test of the size cannot pass with.
+NO_BUDGET = Budget(None, {})
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts of one recipe and architecture. `root` is the folder that holds the smoke tests."""
 
@@ -73,6 +85,7 @@ class Facts:
     patches: tuple[Patch, ...]
     waivers: tuple[Waiver, ...]
     env: Mapping[str, str]
+    size_budget: Budget = NO_BUDGET
 
     def waivers_of(self, check: str) -> WaiverBook:
         """The waivers that smoke test `check` has to use up on this architecture."""
@@ -118,5 +131,13 @@ def load() -> Facts:
             },
             "patches": tuple(Patch(**fields) for fields in data["patches"]),
             "waivers": tuple(Waiver(**fields) for fields in data["waivers"]),
+            "size_budget": _budget(data.get("size_budget")),
         }
     )
+
+
+def _budget(data: dict[str, Any] | None) -> Budget:
+    if data is None:
+        return NO_BUDGET
+    limits = data["components"].items()
+    return Budget(data["total"], {name: (entry["bytes"], tuple(entry["distributions"])) for name, entry in limits})
