@@ -74,3 +74,10 @@ def test_an_option_is_written_in_full(project: Project, capsys: pytest.CaptureFi
     assert "--js" in capsys.readouterr().err
     assert typed(project, "drop", "vllm/first", "--bec", "it is bad") == 2
     assert load_patchset(project.folder).select(["first"])
+
+
+def test_a_reason_steers_no_terminal(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert typed(project, "drop", "vllm/bad", "--because", "it\x1b[2J is\r\nbad") == 0
+    shown = capsys.readouterr()
+    assert "dropped vllm/bad: it [2J is bad" in shown.out
+    assert "\x1b" not in shown.out + shown.err

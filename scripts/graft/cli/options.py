@@ -35,7 +35,10 @@ def add_common(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--engine", default=env("ENGINE") or "auto", type=_mode, help="|".join(MODES))
     verb.add_argument("--jobs", type=int, default=env("JOBS") or None, help="compiler processes at once")
     verb.add_argument(
-        "--offline", action="store_true", default=env("OFFLINE", "").lower() not in ("", "0", "no", "false")
+        "--offline",
+        action="store_true",
+        default=env("OFFLINE", "").lower() not in ("", "0", "no", "false"),
+        help="ask nothing of any network: what the store lacks is an error",
     )
     verb.add_argument("--json", action="store_true", help="the result, or the error, as JSON on stdout")
 

@@ -20,7 +20,8 @@ def drop(session: Session, patch: str, *, because: str) -> None:
     comes after it.
     """
     component, patch_id = reference(patch)
-    reason = " ".join(because.split())
+    # It is printed, and goes into a commit message: nothing in it may steer a terminal.
+    reason = " ".join("".join(c if c.isprintable() else " " for c in because).split())
     if not reason:
         raise BadInput("a reason is needed", where="--because", cure="say why the patch is no longer needed")
     with editing(session.paths, session.console.say) as edit:

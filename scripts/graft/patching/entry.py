@@ -17,6 +17,7 @@ from graft.patching.model import Malformed, ParsedPatch, PatchVerdict, SourceTre
 from graft.patching.parse import parse
 from graft.patching.safety import check_paths, check_safety
 from graft.patching.sources import MAX_FILE, folder_tree, touched_paths, unpack_sdist, wheel_tree
+from graft.patching.temporary import temporary
 from graft.patchset import Patch, PatchSet, Target, check_when
 
 Source = SourceTree | Mapping[str, bytes] | Path
@@ -173,9 +174,12 @@ def _unpacked(source: Source) -> Iterator[Path | None]:
     elif source.is_dir():
         yield source
     else:
-        with tempfile.TemporaryDirectory(prefix="graft-source-") as name:
-            unpack_sdist(source, Path(name))
-            yield Path(name)
+        with temporary("graft-source-", Path(tempfile.gettempdir())) as place:
+            # Beside the marker of the folder, which is no part of the source.
+            work = place / "work"
+            work.mkdir()
+            unpack_sdist(source, work)
+            yield work
 
 
 def _tree(source: Source, folder: Path | None, parsed: Sequence[ParsedPatch | None]) -> SourceTree:
@@ -199,13 +203,15 @@ def _worktree(folder: Path | None, tree: SourceTree) -> Iterator[Path]:
     if folder is not None:
         yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="graft-files-") as name:
+    with temporary("graft-files-", Path(tempfile.gettempdir())) as place:
+        work = place / "work"
+        work.mkdir()
         for path, content in tree.files.items():
-            target = Path(name, path)
+            target = work / path
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(content)
             target.chmod(0o755 if path in tree.executable else 0o644)
-        yield Path(name)
+        yield work
 
 
 def _applied(

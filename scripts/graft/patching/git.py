@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graft.errors import PatchMismatch
+from graft.patching.temporary import temporary
 from graft.proc import Completed, run
 
 #: images/scripts/apply-patches.sh says the same for the builder; the result ids show that both agree.
@@ -104,8 +105,8 @@ def isolated(folder: Path) -> dict[str, str]:
 @contextmanager
 def scratch(work: Path) -> Iterator[Scratch]:
     """A fresh repository over a folder of pristine files; gone afterwards, the folder stays."""
-    with tempfile.TemporaryDirectory(prefix="graft-git-") as name:
-        repository = Scratch(Path(name).resolve(), work.resolve())
+    with temporary("graft-git-", Path(tempfile.gettempdir())) as place:
+        repository = Scratch(place.resolve(), work.resolve())
         repository.git("init", "--quiet", "--template=")
         info = repository.folder / "git" / "info"
         info.mkdir(exist_ok=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from graft.errors import PatchMismatch
 from graft.patching.git import isolated
+from graft.patching.temporary import temporary
 from graft.proc import run
 
 TIMEOUT_SECONDS = 60.0
@@ -20,8 +21,8 @@ def three_way(base: bytes, ours: bytes, theirs: bytes) -> bytes | None:
     """`theirs` with the changes from `base` to `ours`; None when they touch the same lines, or for binary files."""
     if theirs == base:
         return ours
-    with tempfile.TemporaryDirectory(prefix="graft-merge-") as name:
-        folder = Path(name).resolve()
+    with temporary("graft-merge-", Path(tempfile.gettempdir())) as place:
+        folder = place.resolve()
         for file, content in (("ours", ours), ("base", base), ("theirs", theirs)):
             (folder / file).write_bytes(content)
         # Into the file, not to stdout: the bytes must come back as they are.
