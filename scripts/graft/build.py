@@ -20,7 +20,7 @@ from graft import metadata, proc
 from graft.console import Console
 from graft.errors import BuildFailed, GraftError, PatchMismatch
 from graft.paths import Paths
-from graft.plan import Layer, Plan
+from graft.plan import SMOKE_FILES, Layer, Plan
 from graft.render import Rendered
 from graft.store import CHECKED_MTIME, Store
 from graft.unlocked import UnlockedPlan
@@ -271,7 +271,7 @@ def _tools(folder: Path, plan: Plan, store: Store) -> None:
 
 
 def _smoke(paths: Paths, plan: Plan, inputs: Inputs, target: Path) -> None:
-    for source in sorted(path for pattern in ("*.py", "lib/*.py", "gpu/*.py") for path in paths.smoke.glob(pattern)):
+    for source in sorted(path for pattern in SMOKE_FILES for path in paths.smoke.glob(pattern)):
         _copy(source, target / source.relative_to(paths.smoke))
     facts = plan.facts()
     _write(target / "facts.json", _json(facts))

@@ -58,6 +58,8 @@ CUDA_PREFIXES = ("nvidia-", "cuda-")
 CHANNELS = "build.yaml: channels"
 #: The smoke tests of the GPU tier, below images/smoke/: an edit of them does not end what the other tests have shown.
 GPU_TIER = "gpu/"
+#: All files of the smoke tests, below images/smoke/.
+SMOKE_FILES = ("*.py", "lib/*.py", "gpu/*.py", "gpu/cases/*.py")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
 from graft.patchset import Patch, PatchSet, check_when, load_patchset
 from graft.paths import Paths
-from graft.plan import ImageSources, Plan, image_env, plan
+from graft.plan import SMOKE_FILES, ImageSources, Plan, image_env, plan
 from graft.project import Project, load_project
 from graft.recipe import RECIPE_NAME, Recipe, load_recipe, select_arch, smoke_file
 from graft.store import Store, Wanted
@@ -259,7 +259,7 @@ def image_sources(paths: Paths) -> ImageSources:
     return ImageSources(
         templates=_hashes(paths.images, ["Dockerfile.j2", "stages/*.j2", "macros/*.j2"]),
         scripts=_hashes(paths.scripts, ["*.sh", "*.py"]),
-        smoke=_hashes(paths.smoke, ["*.py", "lib/*.py", "gpu/*.py"]),
+        smoke=_hashes(paths.smoke, list(SMOKE_FILES)),
         patch_tests=_hashes(paths.patches, ["*/tests/*.py"]),
     )
 

@@ -15,9 +15,12 @@ from graft.recipe import smoke_file
 
 # On two busy cores, with no bytecode in the image, the patch tests needed five minutes.
 TEST_SECONDS = 900.0
+# Two servers, each compiling its graphs anew.
+GPU_SECONDS = 1200.0
 TAIL_LINES = 30
 
-#: The tests of the GPU tier, in images/smoke/gpu/: id -> the distribution that an image has to hold for it.
+#: The tests of the GPU tier, in images/smoke/gpu/: id -> the distribution that an image has to hold for it. run.py
+#: there has the same table, because it runs without Graft.
 GPU_TESTS: Mapping[str, str | None] = {"gpu-kernels": None, "gpu-nccl": "torch", "gpu-serve": "vllm"}
 
 
@@ -55,7 +58,7 @@ def smoke_tests(folder: Path, names: Sequence[str]) -> list[SmokeTest]:
 def gpu_tests(distributions: Collection[str]) -> list[SmokeTest]:
     """The tests of the GPU tier for an image that holds these distributions."""
     return [
-        SmokeTest(name, f"gpu/{name.removeprefix('gpu-')}.py", tier="gpu")
+        SmokeTest(name, f"gpu/{name.removeprefix('gpu-')}.py", GPU_SECONDS, "gpu")
         for name, needed in GPU_TESTS.items()
         if needed is None or needed in distributions
     ]
