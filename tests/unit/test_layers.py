@@ -29,7 +29,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "lock tags pins",
         "plan toolslock",
         "unlocked",
-        "fetch patching render engine resolve report registry metadata",
+        "fetch patching render engine resolve report registry metadata bundle",
         "base build gate gitstore reach linting",
         "trial",
         "inventory",

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from graft import __version__
-from graft.cli.image_verbs import IMAGE_VERBS
+from graft.cli.image_verbs import BUNDLE_VERBS, IMAGE_VERBS
 from graft.cli.options import Verb, add_common
 from graft.cli.patch_verbs import PATCH_VERBS
 from graft.cli.receipt_verbs import RECEIPT_VERBS
@@ -81,6 +81,8 @@ def parser() -> argparse.ArgumentParser:
     _add(verbs, VERBS | IMAGE_VERBS)
     patch = verbs.add_parser("patch", help="look at patches, try them, and change the series")
     _add(patch.add_subparsers(dest="patch_verb", required=True, metavar="VERB", parser_class=_Parser), PATCH_VERBS)
+    bundle = verbs.add_parser("bundle", help="carry a build or an image to machines without network")
+    _add(bundle.add_subparsers(dest="bundle_verb", required=True, metavar="VERB", parser_class=_Parser), BUNDLE_VERBS)
     recipe = verbs.add_parser("recipe", help="look at recipes")
     _add(recipe.add_subparsers(dest="recipe_verb", required=True, metavar="VERB", parser_class=_Parser), RECIPE_VERBS)
     receipt = verbs.add_parser("receipt", help="look at receipts of the gate, and verify them")

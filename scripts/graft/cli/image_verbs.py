@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from graft.cli.options import FLAG, Verb, session_of
 from graft.console import Console
@@ -23,6 +24,40 @@ def _size(options: argparse.Namespace, console: Console) -> None:
     size(session_of(options, console), options.what, every=options.all)
 
 
+def _export(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.bundles import export
+
+    export(session_of(options, console), options.file, options.contents)
+
+
+def _import(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.bundles import load
+
+    load(session_of(options, console), options.file, options.digest)
+
+
+BUNDLE_VERBS: dict[str, Verb] = {
+    "export": (
+        _export,
+        "write a file with everything that a build, or a pull, needs on a machine without network",
+        {
+            "file": {"type": Path, "metavar": "FILE", "help": "the file to write"},
+            "--contents": {
+                "choices": ("build", "image", "all"),
+                "default": "build",
+                "help": "what a build needs (default), the image that is built and has passed, or both",
+            },
+        },
+    ),
+    "import": (
+        _import,
+        "check all of a bundle, then put its files into the store and its image onto the engine",
+        {
+            "file": {"type": Path, "metavar": "FILE", "help": "what `graft bundle export` wrote"},
+            "--digest": {"default": None, "metavar": "SHA256", "help": "refuse every other bundle; export says it"},
+        },
+    ),
+}
 IMAGE_VERBS: dict[str, Verb] = {
     "diff": (
         _diff,
