@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size smoke smoke-gpu engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size bundle bundle-import smoke smoke-gpu engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.requirements
 GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=.graft/pycache $(VENV)/bin/python -m graft
 
 # What the user gives on the command line reaches graft through the environment, never through a shell word.
-export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT
+export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT FILE CONTENTS
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -50,6 +50,12 @@ diff: $(STAMP) ## how two recipes, locks or images differ (A=glm-dsa@v1 B=glm-ds
 
 size: $(STAMP) ## bytes of each component, package and layer of a recipe or an image (WHAT=graft:glm-dsa-sm90)
 	@$(GRAFT) size -- $${WHAT:+"$$WHAT"}
+
+bundle: $(STAMP) ## what a build needs in one FILE, for machines without network (CONTENTS=image|all: the image)
+	@$(GRAFT) bundle export $${CONTENTS:+--contents "$$CONTENTS"} -- "$$FILE"
+
+bundle-import: $(STAMP) ## check such a FILE and take what is in it
+	@$(GRAFT) bundle import -- "$$FILE"
 
 smoke: $(STAMP) ## run the gate again
 	@$(GRAFT) smoke

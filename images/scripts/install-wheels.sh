@@ -19,6 +19,11 @@ else
 fi
 /run/graft/tools/uv pip install --python /opt/venv/bin/python --no-index --find-links "$wheels" --no-deps "${what[@]}"
 rm -rf "$UV_CACHE_DIR"
+# What uv notes of the file that it installed from is a time of this host.
+find "$site" -path '*.dist-info/uv_cache.json' -newer "$started" -print0 | while IFS= read -r -d '' note; do
+    rm "$note"
+    sed -i '/^[^,]*\.dist-info\/uv_cache\.json,/d' "${note%/*}/RECORD"
+done
 
 # Times of installation would make every build's layer another one.
 find /opt -newer "$started" -exec touch --no-dereference --date=@1577836800 {} +

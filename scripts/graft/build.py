@@ -108,8 +108,7 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
         for name, data in files.items():
             _bytes(fresh / f"patches-{component}" / name, data)
     _write(fresh / "Dockerfile", rendered.text)
-    for name, data in metadata.files(paths, plan, rendered.text).items():
-        _bytes(fresh / "metadata" / name, data)
+    _bytes(fresh / "main" / "metadata.tar", metadata.archive(metadata.files(paths, plan, rendered.text)))
     _smoke(paths, plan, inputs, fresh / "smoke-tests")
     # Times of folders reach layers as well.
     for path in [fresh, *fresh.rglob("*")]:

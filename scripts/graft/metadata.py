@@ -6,10 +6,12 @@ Nothing in it that the key does not know: another byte under the same key would 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
+import tarfile
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pydantic import ValidationError
@@ -22,6 +24,7 @@ from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Base, BuildKind, Project
 from graft.recipe import Constraint, Recipe
+from graft.store import CHECKED_MTIME
 from graft.yamlio import Document, Model, dump, parse, validate
 
 HOME = "/usr/share/graft"
@@ -66,6 +69,24 @@ def files(paths: Paths, plan: Plan, dockerfile: str) -> dict[str, bytes]:
             where = paths.relative(paths.images / name)
             raise BadInput("changed while this command ran", where=where, cure="run the same command again")
     return made
+
+
+def archive(found: Mapping[str, bytes]) -> bytes:
+    """The tar that puts the files of an image below HOME; the same files give the same bytes."""
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        places = {f"{HOME.strip('/')}/{name}": data for name, data in found.items()}
+        folders = {str(parent) for place in places for parent in PurePosixPath(place).parents} - {"."}
+        for name in sorted({*places, *folders}):
+            entry = tarfile.TarInfo(name)
+            entry.mtime, entry.uname, entry.gname = CHECKED_MTIME, "root", "root"
+            if name in folders:
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                tar.addfile(entry)
+            else:
+                entry.size, entry.mode = len(places[name]), 0o644
+                tar.addfile(entry, io.BytesIO(places[name]))
+    return sink.getvalue()
 
 
 def recipe_facts(plan: Plan) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def contexts_of(plan: Plan | UnlockedPlan) -> tuple[str, ...]:
     """The named contexts that a plan's Dockerfile must use, all of them."""
     if isinstance(plan, UnlockedPlan):
         return plan.contexts
-    contexts = ["tools", "scripts", "metadata", "smoke-tests"]
+    contexts = ["tools", "scripts", "smoke-tests"]
     if plan.builds or plan.overlays:
         contexts.append("builder-debs")
     contexts += [layer.context for layer in plan.layers]

@@ -20,17 +20,17 @@ FROM base AS foundation
 RUN --network=none \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=venv-of-image.sh,target=/run/graft/scripts/venv-of-image.sh \
-    bash /run/graft/scripts/venv-of-image.sh new python3.12 /usr/local/cuda
+    bash /run/graft/scripts/venv-of-image.sh new python3.12 /usr/local/cuda && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=wheels-cuda,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=wheels-torch,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 
 # Compilers and build requirements; nothing of this stage is published.
 FROM foundation AS builder
@@ -42,7 +42,7 @@ RUN --network=none \
     --mount=type=bind,from=wheels-build,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 
 # cutlass: the commit.
 FROM builder AS source-cutlass
@@ -254,36 +254,37 @@ RUN --network=none \
     --mount=type=bind,from=wheels-python,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-b12x,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-deepgemm,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-flashinfer,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-nccl,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-vllm,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 
 # What is published: the packages, the patched files over them, and the metadata, which changes most often, last.
 FROM packages AS runtime
-COPY --from=metadata / /usr/share/graft/
+# Not a COPY: what BuildKit keeps of a context has folders with the time of its last change.
+ADD metadata.tar /
 ENV CUDA_HOME="/usr/local/cuda" \
     FLASHINFER_CUDA_ARCH_LIST="12.0f" \
     LANG="C.UTF-8" \

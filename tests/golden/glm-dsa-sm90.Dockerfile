@@ -10,20 +10,20 @@ FROM base AS foundation
 RUN --network=none \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=make-venv.sh,target=/run/graft/scripts/make-venv.sh \
-    bash /run/graft/scripts/make-venv.sh python3.11
+    bash /run/graft/scripts/make-venv.sh python3.11 && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=wheels-cuda,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=scripts,source=cuda-links.sh,target=/run/graft/scripts/cuda-links.sh \
-    bash /run/graft/scripts/cuda-links.sh /opt/venv/lib/python3.11/site-packages/nvidia/cu13
+    bash /run/graft/scripts/cuda-links.sh /opt/venv/lib/python3.11/site-packages/nvidia/cu13 && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=wheels-torch,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 
 # Compilers and build requirements; nothing of this stage is published.
 FROM foundation AS builder
@@ -35,7 +35,7 @@ RUN --network=none \
     --mount=type=bind,from=wheels-build,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 
 # flashinfer 0.7.0.post1: the pristine sdist plus its patches; the result tree must equal the lock.
 FROM builder AS source-flashinfer
@@ -74,17 +74,17 @@ RUN --network=none \
     --mount=type=bind,from=wheels-python,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=wheels-vllm,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-flashinfer,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 
 # vllm: only the patched files of its wheel and the RECORD that fits them; the result tree must equal the lock.
 FROM builder AS overlay-vllm
@@ -98,12 +98,14 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=apply-patches.sh,target=/run/graft/scripts/apply-patches.sh \
     --mount=type=bind,from=scripts,source=overlay-wheel.py,target=/run/graft/scripts/overlay-wheel.py \
     SOURCE_DATE_EPOCH=1577836800 python3.11 /run/graft/scripts/overlay-wheel.py --wheel /run/graft/wheels/vllm-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl --site /site \
-      --patches /run/graft/patches --pristine faae35b32fcc77f662c4e8f2199bf6fc33cd691b --result 6b5b69003b5a4bfb37020961665ab3a75eb11e3c --out /out
+      --patches /run/graft/patches --pristine faae35b32fcc77f662c4e8f2199bf6fc33cd691b --result 6b5b69003b5a4bfb37020961665ab3a75eb11e3c --out /out \
+    && find /out -exec touch --no-dereference --date=@1577836800 {} +
 
 # What is published: the packages, the patched files over them, and the metadata, which changes most often, last.
 FROM packages AS runtime
 COPY --from=overlay-vllm /out/ /opt/venv/lib/python3.11/site-packages/
-COPY --from=metadata / /usr/share/graft/
+# Not a COPY: what BuildKit keeps of a context has folders with the time of its last change.
+ADD metadata.tar /
 ENV CUDA_HOME="/opt/venv/lib/python3.11/site-packages/nvidia/cu13" \
     FLASHINFER_CUDA_ARCH_LIST="9.0a" \
     LANG="C.UTF-8" \

@@ -9,7 +9,7 @@ FROM base AS foundation
 RUN --network=none \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=venv-of-image.sh,target=/run/graft/scripts/venv-of-image.sh \
-    bash /run/graft/scripts/venv-of-image.sh over-system python3.12 /usr/local/cuda
+    bash /run/graft/scripts/venv-of-image.sh over-system python3.12 /usr/local/cuda && touch --date=@1577836800 /etc /run /tmp
 
 # Compilers and build requirements; nothing of this stage is published.
 FROM foundation AS builder
@@ -17,7 +17,7 @@ RUN --network=none \
     --mount=type=bind,from=wheels-build,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 
 # b12x: the commit, its heads merged onto it in this order; the tree must be the recipe's.
 #   pull 145 at 7f88972df71d580951115220b75923078b769fe8
@@ -261,41 +261,42 @@ RUN --network=none \
     --mount=type=bind,from=wheels-python,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-b12x,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-flashinfer,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-nccl,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-torch,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-deepgemm,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
     --mount=type=bind,from=build-vllm,source=/out,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
-    bash /run/graft/scripts/install-wheels.sh
+    bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 
 # What is published: the packages, the patched files over them, and the metadata, which changes most often, last.
 FROM packages AS runtime
-COPY --from=metadata / /usr/share/graft/
+# Not a COPY: what BuildKit keeps of a context has folders with the time of its last change.
+ADD metadata.tar /
 ENV CUDA_HOME="/usr/local/cuda" \
     FLASHINFER_CUDA_ARCH_LIST="12.0a" \
     LANG="C.UTF-8" \

@@ -120,4 +120,4 @@ def test_render_prints_the_dockerfile_on_stdout() -> None:
     with redirect_stdout(out):
         show_render(session)
     assert out.getvalue() == rendered("sm90")
-    assert set(contexts_of(make_plan(session))) >= {"wheels-torch", "tools", "metadata"}
+    assert set(contexts_of(make_plan(session))) >= {"wheels-torch", "tools", "smoke-tests"}

@@ -152,7 +152,7 @@ HISTORY = [
     {"CreatedBy": "LABEL a=b", "Size": 0},
     {"CreatedBy": "WORKDIR /root", "Size": 0},
     {"CreatedBy": "ENV A=1", "Size": 0},
-    {"CreatedBy": "COPY / /usr/share/graft/ # buildkit", "Size": 63},
+    {"CreatedBy": "ADD metadata.tar / # buildkit", "Size": 63},
     {"CreatedBy": "COPY /out/ /opt/venv/lib/python3.11/site-packages/ # buildkit", "Size": 35},
     *[
         {"CreatedBy": "RUN /bin/sh -c bash /run/graft/scripts/install-wheels.sh # buildkit", "Size": size}

@@ -32,7 +32,7 @@ NO_LAYER = re.compile(
     r"|MAINTAINER|ONBUILD)\b"
 )
 #: Steps of images/stages/ that are the same in every image.
-OWN_STEPS = {f"COPY / {metadata.HOME}/": "metadata", "ADD rootfs.tar /": "base"}
+OWN_STEPS = {"ADD metadata.tar /": "metadata", "ADD rootfs.tar /": "base"}
 STEP_WORDS = re.compile(r"^(?:/bin/sh -c #\(nop\) +|RUN )?(?:/bin/sh -c )?(.*?)(?: # buildkit)?$")
 
 

@@ -145,7 +145,7 @@ class UnlockedPlan:
     @property
     def contexts(self) -> tuple[str, ...]:
         """The named contexts that its Dockerfile must use, all of them."""
-        names = ["tools", "scripts", "metadata", "smoke-tests"]
+        names = ["tools", "scripts", "smoke-tests"]
         names += ["base-image"] if self.base.image else []
         names += ["base-debs"] if self.base.image and (self.apt_pins or self.base.runtime) else []
         names += ["builder-debs"] if self.needs_builder and self.base.builder else []
