@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size bundle bundle-import smoke smoke-gpu engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size bundle bundle-import smoke smoke-gpu push pull verify history promote rollback engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.requirements
 GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=.graft/pycache $(VENV)/bin/python -m graft
 
 # What the user gives on the command line reaches graft through the environment, never through a shell word.
-export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT FILE CONTENTS
+export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT FILE CONTENTS IMAGE CHANNEL
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -62,6 +62,24 @@ smoke: $(STAMP) ## run the gate again
 
 smoke-gpu: $(STAMP) ## the tests on all NVIDIA GPUs of this host, in the image that is tagged; red where there is none
 	@$(GRAFT) smoke --tier gpu
+
+push: $(STAMP) ## publish the image that passed its gate (REGISTRY=host/path): by digest, described, signed; then its tags
+	@$(GRAFT) push
+
+pull: $(STAMP) ## what the channel points to, verified and pulled by digest (CHANNEL=stable UNSIGNED=1); says how to run it
+	@$(GRAFT) pull $(if $(UNSIGNED),--unsigned) $${CHANNEL:+--channel "$$CHANNEL"} -- $${IMAGE:+"$$IMAGE"}
+
+verify: $(STAMP) ## check a published image (IMAGE=host/path:tag or @sha256:...): signature, receipt, lock, labels
+	@$(GRAFT) verify $(if $(UNSIGNED),--unsigned) -- "$$IMAGE"
+
+history: $(STAMP) ## where the channels of a recipe stand in the registry, and every move
+	@$(GRAFT) history
+
+promote: $(STAMP) ## move the stable channel to the candidate, or to IMAGE=...; nothing is built
+	@$(GRAFT) promote $(if $(UNSIGNED),--unsigned) $${CHANNEL:+--channel "$$CHANNEL"} -- $${IMAGE:+"$$IMAGE"}
+
+rollback: $(STAMP) ## move the stable channel back to its previous verified image
+	@$(GRAFT) rollback $(if $(UNSIGNED),--unsigned) $${CHANNEL:+--channel "$$CHANNEL"}
 
 engine: $(STAMP) ## start the engine and print how to use it
 	@$(GRAFT) engine

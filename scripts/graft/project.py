@@ -20,6 +20,15 @@ Distribution = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]
 DebianName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
 Suite = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]+$")]
 Bytes = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")]
+ChannelTemplate = Annotated[
+    str,
+    StringConstraints(pattern=r"^(?:[A-Za-z0-9_.-]*\{recipe\}[A-Za-z0-9_.-]*\{arch\}[A-Za-z0-9_.-]*)$", max_length=60),
+]
+Address = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$", max_length=255),
+]
+KeyFile = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")]
 TagTemplate = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_{}.-]+$")]
 
 
@@ -95,6 +104,36 @@ class EngineConfig(Model):
         return {k: tuple(v) for k, v in value.items()} if isinstance(value, dict) else value
 
 
+class Channels(Model):
+    """Tags that move in the registry, as templates over {recipe} and {arch}."""
+
+    candidate: ChannelTemplate = "{recipe}-{arch}"
+    stable: ChannelTemplate = "{recipe}-{arch}-stable"
+
+    @model_validator(mode="after")
+    def _two(self) -> Channels:
+        if self.candidate == self.stable:
+            raise ValueError("candidate and stable are the same tag")
+        return self
+
+    def tag(self, channel: Literal["candidate", "stable"], recipe: str, arch: str) -> str:
+        template = self.candidate if channel == "candidate" else self.stable
+        return template.replace("{recipe}", recipe).replace("{arch}", arch)
+
+
+class RegistryConfig(Model):
+    """Where images are published.
+
+    address: host[:port], or with a path the whole repository; null: only where REGISTRY says.
+    key:     the public key that signatures are checked with, a file of the project.
+    """
+
+    address: Address | None = None
+    key: KeyFile | None = None
+    compression: Literal["zstd", "gzip"] = "zstd"
+    channels: Channels = Channels()
+
+
 class Project(Model):
     """The whole of build.yaml."""
 
@@ -110,6 +149,7 @@ class Project(Model):
     index: str | None = None
     indexes: dict[Slug, str | None] = Field(default_factory=dict)
     channels: tuple[TagTemplate, ...] = Field(min_length=1, strict=False)
+    registry: RegistryConfig = RegistryConfig()
 
     @field_validator("groups", mode="before")
     @classmethod

@@ -19,6 +19,7 @@ from graft.cli.options import Verb, add_common
 from graft.cli.patch_verbs import PATCH_VERBS
 from graft.cli.receipt_verbs import RECEIPT_VERBS
 from graft.cli.recipe_verbs import RECIPE_VERBS
+from graft.cli.registry_verbs import KEY_VERBS, REGISTRY_VERBS
 from graft.cli.verbs import VERBS
 from graft.console import Console
 from graft.errors import BadInput, GraftError, Interrupted
@@ -78,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"graft {__version__}")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", parser_class=_Parser)
-    _add(verbs, VERBS | IMAGE_VERBS)
+    _add(verbs, VERBS | IMAGE_VERBS | REGISTRY_VERBS)
     patch = verbs.add_parser("patch", help="look at patches, try them, and change the series")
     _add(patch.add_subparsers(dest="patch_verb", required=True, metavar="VERB", parser_class=_Parser), PATCH_VERBS)
     bundle = verbs.add_parser("bundle", help="carry a build or an image to machines without network")
@@ -89,6 +90,8 @@ def parser() -> argparse.ArgumentParser:
     _add(
         receipt.add_subparsers(dest="receipt_verb", required=True, metavar="VERB", parser_class=_Parser), RECEIPT_VERBS
     )
+    keys = verbs.add_parser("key", help="keys for signatures")
+    _add(keys.add_subparsers(dest="key_verb", required=True, metavar="VERB", parser_class=_Parser), KEY_VERBS)
     return top
 
 
