@@ -93,7 +93,8 @@ class Shop:
         ]
         image = FakeImage(layers, labels)
         receipt = Receipt(
-            schema_version=1,
+            schema_version=2,
+            tier="cpu",
             image_id=image.id,
             manifest_digest=None,
             recipe="glm-dsa",

@@ -292,6 +292,7 @@ class TestVerify:
             "lock_digest": "e" * 64,
             "verdict": "fail",
             "tests": (),
+            "tier": "gpu",
         }.items():
             data = sound.model_copy(update={change: value}).model_dump_json().encode()
             attach(shop.registry, manifest.descriptor, [Attachment(TYPES["receipt"], data, {})])

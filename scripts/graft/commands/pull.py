@@ -7,8 +7,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from graft.commands.programs import ready_engine
 from graft.commands.registry import public_key, reference_of, registry_of, repository_of
-from graft.commands.session import Session, ready_engine
+from graft.commands.session import Session
 from graft.console import Console
 from graft.errors import RegistryFailed
 from graft.publish.verify import ASK, Verified, verify

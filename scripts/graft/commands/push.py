@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.commands.image import tagged
+from graft.commands.programs import ready_engine
 from graft.commands.registry import SIGNING_KEY, publisher, registry_of, repository_of, signing_key
-from graft.commands.session import Session, make_plan, patchsets, ready_engine
+from graft.commands.session import Session, make_plan, patchsets
 from graft.errors import BadInput, GateFailed
 from graft.gate import Receipt, find_receipt
 from graft.plan import Plan

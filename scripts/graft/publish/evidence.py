@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graft.errors import RegistryFailed
+from graft.gate import Receipt
 from graft.registry.client import Registry
 from graft.registry.manifest import Descriptor, Document, digest_of_bytes
 from graft.registry.referrers import Attachment, artifacts_of, attach
@@ -20,6 +21,11 @@ TYPES: Mapping[Kind, str] = {
     "sbom": "application/vnd.cyclonedx+json",
     "provenance": "application/vnd.in-toto+json",
 }
+
+
+def is_passing(receipt: Receipt) -> bool:
+    """Whether this is the receipt of a passed gate: of the tests without a GPU, which is what tags are moved by."""
+    return receipt.verdict == "pass" and receipt.tier == "cpu" and not receipt.contradictions()
 
 
 @dataclass(frozen=True)

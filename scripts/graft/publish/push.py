@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from graft.console import Console, size
 from graft.errors import GateFailed
 from graft.gate import Receipt
-from graft.publish.evidence import Evidence
+from graft.publish.evidence import Evidence, is_passing
 from graft.publish.history import Move, history_tag, record
 from graft.publish.keys import PrivateKey
 from graft.publish.signing import Claim, sign
@@ -120,7 +120,7 @@ def _check_receipt(what: Publication) -> None:
         raise GateFailed(
             f"the receipt is of {receipt.image_id[:19]}, not of {what.source.id[:19]}", where=what.tag, cure=NOT_GATED
         )
-    if receipt.verdict != "pass" or receipt.red or not receipt.tests:
+    if not is_passing(receipt):
         raise GateFailed("the receipt is not one of a passed gate", where=what.tag, cure=NOT_GATED)
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from graft.errors import BadInput, RegistryFailed
 from graft.gate import Receipt
 from graft.hashes import digest_of
-from graft.publish.evidence import KINDS, Kind, attached
+from graft.publish.evidence import KINDS, Kind, attached, is_passing
 from graft.publish.keys import PublicKey
 from graft.publish.signing import Claim, signed_claims
 from graft.registry.client import Registry
@@ -133,7 +133,7 @@ def _receipt(data: bytes, found: Resolved, where: str) -> Receipt:
     ):
         if said != real:
             raise RegistryFailed(f"the receipt is of another {what}: {said}, not {real}", where=where, cure=ASK)
-    if receipt.verdict != "pass" or receipt.red or not receipt.tests:
+    if not is_passing(receipt):
         raise RegistryFailed("the receipt is not one of a passed gate", where=where, cure=ASK)
     return receipt
 
