@@ -21,8 +21,8 @@ image: $(STAMP) ## plan, fetch, build, gate, tag (ARCH=sm90 RECIPE=glm-dsa RERUN
 plan: $(STAMP) ## what would be fetched and built, with keys; no network, no engine
 	@$(GRAFT) plan --why
 
-lock: $(STAMP) ## resolve what changed in the recipe and write its lock (NEW_BASE=1, NEW_TOOLS=1: the base's, the host's packages too)
-	@$(GRAFT) lock $(if $(NEW_BASE),--base) $(if $(NEW_TOOLS),--tools)
+lock: $(STAMP) ## resolve what changed in the recipe and write its lock (NEW_BASE=1, NEW_TOOLS=1: the base's, the host's packages too; OPERATORS=1: docs/gate.md)
+	@$(GRAFT) lock $(if $(NEW_BASE),--base) $(if $(NEW_TOOLS),--tools) $(if $(OPERATORS),--operators)
 
 update: $(STAMP) ## newer versions and what they change (COMPONENT=vllm TO=0.33.0 DRY_RUN=1); then recipe and lock, or nothing
 	@$(GRAFT) update $(if $(DRY_RUN),--dry-run) $${TO:+--to "$$TO"} -- $${COMPONENT:+"$$COMPONENT"}

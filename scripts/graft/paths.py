@@ -86,6 +86,9 @@ class Paths:
     def requirements(self, recipe: str) -> Path:
         return self.locks / f"{recipe}.requirements.txt"
 
+    def operators(self, recipe: str) -> Path:
+        return self.locks / f"{recipe}.operators.yaml"
+
     def relative(self, path: Path) -> str:
         """`path` as the user would type it from the root."""
         try:

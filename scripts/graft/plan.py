@@ -160,6 +160,8 @@ class Plan:
     #: The templates and scripts that make the image: name below images/ -> sha256.
     files: Mapping[str, str]
     gpu_gate: Keyed
+    #: file below site-packages -> the operators that it has to register; None where nothing is recorded yet.
+    operators: Mapping[str, Sequence[str]] | None = None
 
     #: Stages (files of images/stages/) that another kind of plan takes from elsewhere.
     base_stage: ClassVar[str] = "base"
@@ -278,6 +280,7 @@ class Plan:
             "waivers": self.waivers,
             "env": dict(sorted(self.env.items())),
             "size_budget": self._budget(),
+            "operators": dict(self.operators) if self.operators is not None else None,
         }
 
     def _budget(self) -> dict[str, Any]:
@@ -324,11 +327,18 @@ class Plan:
 
 
 def plan(
-    project: Project, recipe: Recipe, lock: Lock, arch: Arch, env: Mapping[str, str], sources: ImageSources
+    project: Project,
+    recipe: Recipe,
+    lock: Lock,
+    arch: Arch,
+    env: Mapping[str, str],
+    sources: ImageSources,
+    operators: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
     """Everything that will happen.
 
     env: the image's whole environment (the stages' and the recipe's).
+    operators: what the image's extensions have to register; None where that is not recorded yet.
     Raises BadInput when locked versions that belong together do not agree.
     """
     _check_versions(recipe, lock, arch)
@@ -367,6 +377,8 @@ def plan(
         "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers if w.of_gate]),
         "size budget": digest_of(recipe.size_budget.model_dump(mode="json") if recipe.size_budget else None),
     }
+    if operators is not None:
+        gate["operators"] = digest_of({file: list(lines) for file, lines in operators.items()})
     of_gpus = {name: digest for name, digest in sources.smoke.items() if name.startswith((GPU_TIER, "lib/"))}
     made = Plan(
         project,
@@ -385,6 +397,7 @@ def plan(
         environment,
         _image_files(sources, _stages(builds, overlays)),
         Keyed({"smoke": digest_of(of_gpus)}),
+        operators,
     )
     _check_tags(made)
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -324,6 +324,7 @@ def make_plan(
     lock: Edit | None = None,
     sources: Edit | None = None,
     env: Mapping[str, str] | None = None,
+    operators: Mapping[str, Sequence[str]] | None = None,
 ) -> Plan:
     """The plan of the toy project, with at most one edit of each part."""
     made_project = make_project(*[project] if project else [])
@@ -337,6 +338,7 @@ def make_plan(
         chosen,
         image_env(made_project, made_recipe, chosen) if env is None else env,
         make_sources(*[sources] if sources else []),
+        operators,
     )
 
 

@@ -27,6 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "agreement",
         "recipe wheel_tags",
         "lock tags pins",
+        "operators",
         "plan toolslock",
         "unlocked",
         "fetch patching render engine resolve report registry metadata bundle",

@@ -86,6 +86,8 @@ class Facts:
     waivers: tuple[Waiver, ...]
     env: Mapping[str, str]
     size_budget: Budget = NO_BUDGET
+    #: file below site-packages -> lines of lib/operators.py; None where nothing is recorded yet.
+    operators: Mapping[str, Sequence[str]] | None = None
 
     def waivers_of(self, check: str) -> WaiverBook:
         """The waivers that smoke test `check` has to use up on this architecture."""

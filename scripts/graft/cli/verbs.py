@@ -32,6 +32,13 @@ def _fetch(options: argparse.Namespace, console: Console) -> None:
 
 
 def _lock(options: argparse.Namespace, console: Console) -> None:
+    if options.operators:
+        from graft.commands.operators import accept
+
+        accept(
+            session_of(options, console), alone=not (options.upgrade or options.base or options.tools or options.check)
+        )
+        return
     from graft.commands.locking import lock
 
     lock(
@@ -107,6 +114,7 @@ VERBS: dict[str, Verb] = {
             "--upgrade": {**FLAG, "help": "choose all versions anew"},
             "--base": {**FLAG, "help": "choose the base's Debian packages anew"},
             "--tools": {**FLAG, "help": "choose the Debian packages whose programs run on the host anew"},
+            "--operators": {**FLAG, "help": "record the operators that the last gate run found; nothing else"},
             "--check": {**FLAG, "help": "write nothing; exit 3 when the lock is stale"},
         },
     ),

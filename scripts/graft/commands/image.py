@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from graft.commands.estimate import FETCH_STEP, build_durations, durations, gate_step
+from graft.commands.operators import record_first
 from graft.commands.programs import bootstrap_programs, ready_engine
 from graft.commands.session import (
     Session,
@@ -161,7 +162,7 @@ def gate(
         else gates.gpu_tests([pin.name for pin in planned.lock.image_packages(planned.arch.name)])
     )
     with session.console.step("gate" if tier == "cpu" else "gate on GPUs"):
-        return gates.run_gate(
+        receipt = gates.run_gate(
             client,
             tests,
             candidate,
@@ -171,6 +172,7 @@ def gate(
             receipts=receipts,
             facts=facts,
         )
+    return record_first(session, planned, receipt) if tier == "cpu" else receipt
 
 
 def tag(client: DockerClient, candidate: str, planned: Plan) -> None:

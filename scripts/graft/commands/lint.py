@@ -13,6 +13,7 @@ from graft.errors import BadInput, GraftError
 from graft.linting import RULES, Finding, ProjectFacts, RecipeFacts, Wheels, judge_project, judge_recipe
 from graft.linting.facts import listed
 from graft.lock import Lock, check_fresh, load_lock
+from graft.operators import OperatorList, load_operators
 from graft.patching import Malformed, check_safety, parse
 from graft.patchset import PatchSet, check_when, load_patchset
 from graft.paths import Paths
@@ -216,7 +217,12 @@ class _Gather:
         closure = self._wheels.closure(lock, session.project.bases[recipe.base])
         images: list[str] = []
         refused: list[GraftError] = []
-        loaded = Loaded(recipe, lock, self._sources)
+        recorded: OperatorList | None = None
+        try:
+            recorded = load_operators(session.paths, recipe.recipe, recipe.arches)
+        except GraftError as problem:
+            refused.append(problem)
+        loaded = Loaded(recipe, lock, self._sources, recorded)
         for arch in recipe.arches:
             try:
                 planned = plan_for(session, loaded, arch)

@@ -15,6 +15,7 @@ from graft.console import Console
 from graft.errors import BadInput, GraftError
 from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
+from graft.operators import OperatorList, load_operators
 from graft.patchset import Patch, PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import SMOKE_FILES, ImageSources, Plan, image_env, plan
@@ -78,6 +79,7 @@ class Loaded:
     recipe: Recipe
     lock: Lock
     sources: ImageSources
+    operators: OperatorList | None = None
 
 
 def make_plan(session: Session) -> Plan:
@@ -130,14 +132,16 @@ def load_for(session: Session, recipe: Recipe) -> Loaded:
     _check_smoke(session, recipe)
     locked = load_lock(session.paths, recipe.recipe)
     check_fresh(session.paths, locked, lock_inputs(session, recipe, patchsets(session, recipe)))
-    return Loaded(recipe, locked, image_sources(session.paths))
+    recorded = load_operators(session.paths, recipe.recipe, recipe.arches)
+    return Loaded(recipe, locked, image_sources(session.paths), recorded)
 
 
 def plan_for(session: Session, loaded: Loaded, name: str) -> Plan:
     """The plan of one architecture. Raises BadInput."""
     paths, project, recipe = session.paths, session.project, loaded.recipe
     arch = select_arch(recipe, project, name, paths.relative(paths.recipe(recipe.recipe)))
-    return plan(project, recipe, loaded.lock, arch, image_env(project, recipe, arch), loaded.sources)
+    recorded = loaded.operators.of(arch.name) if loaded.operators is not None else None
+    return plan(project, recipe, loaded.lock, arch, image_env(project, recipe, arch), loaded.sources, recorded)
 
 
 def lock_inputs(session: Session, recipe: Recipe, sets: dict[str, PatchSet]) -> dict[Part, str]:

@@ -337,6 +337,11 @@ def _print(session: Session, found: Update) -> None:
         for p in series.patches
     ]
     console.table("patches", ("patch", "verdict", "hunks", "end", "what to do"), patches)
+    if session.paths.operators(found.recipe).is_file():
+        console.say(
+            "operators are recorded of the old versions: after the next gate, look at what it says is lost and "
+            "new, then record them again with: make lock OPERATORS=1"
+        )
     console.say(f"built anew: {', '.join(found.rebuilt) or 'nothing'}")
     sign = "+" if found.size_change >= 0 else "-"
     console.say(f"wheels: {sign}{size(abs(found.size_change))}")

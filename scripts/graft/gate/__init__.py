@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from graft.gate.operators import TEST as OPERATORS_TEST
+from graft.gate.operators import bound_to, found_operators, newest_receipt
 from graft.gate.receipt import TIERS, Receipt, ReceiptFacts, Tier, find_receipt
 from graft.gate.run import run_gate
 from graft.gate.tests import SmokeTest, gpu_tests, smoke_tests
 
 __all__ = [
+    "OPERATORS_TEST",
     "TIERS",
     "Receipt",
     "ReceiptFacts",
     "SmokeTest",
     "Tier",
+    "bound_to",
     "find_receipt",
+    "found_operators",
     "gpu_tests",
+    "newest_receipt",
     "run_gate",
     "smoke_tests",
 ]
