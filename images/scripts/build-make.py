@@ -23,14 +23,13 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import buildrun
+from buildrun import BuildError
+
 #: Zip files cannot hold anything older.
 EPOCH_1980 = 315532800
-DEFAULT_JOB_GB = 4
 SONAME = "libnccl.so.2"
-
-
-class BuildError(Exception):
-    """The build failed, or what it made is not what was asked for."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -58,20 +57,9 @@ def make(tree: Path, build: Path) -> None:
     gencode, toolkit = os.environ.get("NVCC_GENCODE", ""), os.environ.get("CUDA_HOME", "")
     if not re.fullmatch(r"-gencode=arch=compute_\d+[af]?,code=sm_\d+[af]?", gencode) or not toolkit:
         raise BuildError(f"wanted: CUDA_HOME, and one architecture in NVCC_GENCODE (is {gencode!r})")
-    command = ["make", "-C", str(tree), f"-j{jobs()}", "src.build", f"CUDA_HOME={toolkit}", f"BUILDDIR={build}"]
-    done = subprocess.run([*command, f"NVCC_GENCODE={gencode}"], stdout=sys.stderr)
-    if done.returncode != 0:
-        raise BuildError(f"make ended with {done.returncode}, see above")
-
-
-def jobs() -> int:
-    """As many as the plan says, else as there are cores and as free memory holds."""
-    if given := os.environ.get("GRAFT_JOBS"):
-        return int(given)
-    job = int(os.environ.get("GRAFT_JOB_GB") or DEFAULT_JOB_GB) << 30
-    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    memory = int(available[1]) * 1024 if available else job
-    return max(1, min(len(os.sched_getaffinity(0)), memory // job))
+    command = ["make", "-C", str(tree), f"-j{buildrun.jobs()}", "src.build"]
+    command += [f"CUDA_HOME={toolkit}", f"BUILDDIR={build}", f"NVCC_GENCODE={gencode}"]
+    buildrun.run(command, dict(os.environ), tree, [tree, build])
 
 
 def prove(build: Path, version: str) -> Path:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from graft.component import Component
+from graft.component import Component, component_of
 from graft.project import Base, Project
 
 #: Where it stands in the recipe, and what is wrong.
@@ -28,7 +28,7 @@ def component_findings(components: Components, arches: Sequence[str], cuda: str,
     """Names that name nothing, and distributions with two owners."""
     findings: list[Finding] = []
     owners: dict[str, str] = {}
-    used = {source for c in components.values() for source in c.sources.values()}
+    used = {source for c in components.values() for source in c.mounted}
     for name, component in components.items():
         at = ("components", name)
         findings += [((*at, key), f"{name}: {what}") for key, what in _one(name, component, components, project)]
@@ -56,7 +56,8 @@ def _one(name: str, component: Component, components: Components, project: Proje
     if component.index is not None and component.index not in project.indexes:
         there = ", ".join(project.indexes) or "it names none"
         yield "index", f"index {component.index!r} is not in build.yaml: {there}"
-    for variable, source in component.sources.items():
+    for variable, reference in component.sources.items():
+        source = component_of(reference)
         if source not in components:
             yield "sources", f"{variable} is {source!r}, which is no component here"
         elif components[source].kind not in ("git", "archive", "sdist"):

@@ -34,6 +34,9 @@ ENGINE_GONE = (
     "unexpected EOF",
     "no such file or directory: docker.sock",
 )
+#: What the scripts of the build stages say of a failure, and which step is whose.
+CAUSE = re.compile(r"^#(\d+) [\d.]+ build-(?:python|make|flashinfer-aot): (.*)$", re.MULTILINE)
+BUILD_STAGE = re.compile(r"^#(\d+) \[build-([a-z0-9._-]+) +\d+/\d+\]", re.MULTILINE)
 #: Exit status of images/scripts/apply-patches.sh when a tree is not the locked one.
 PATCH_STATUS = re.compile(r"exit code: 5\b")
 
@@ -95,10 +98,11 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
         _layer(fresh, layer, store)
     if plan.builds:
         _layer(fresh, plan.build_wheels, store)
+    if "fatbin" in rendered.contexts:
         for name in ("__init__.py", "fatbin.py"):
             _copy(paths.smoke / "lib" / name, fresh / "fatbin" / name)
-    for build in plan.builds:
-        _link(store.path(build.source), fresh / f"sdist-{build.name}" / build.source.file)
+    for build in (*plan.sources, *plan.builds):
+        _link(store.path(build.source), fresh / build.context / build.source.file)
     for deb in inputs.builder_debs:
         _link(deb, fresh / "builder-debs" / deb.name)
     _tools(fresh, plan, store)
@@ -231,7 +235,7 @@ def _short(step: str) -> str:
 
 def _failure(done: proc.Completed, target: str, log: Path) -> GraftError:
     tail = "\n".join(done.stderr.splitlines()[-proc.TAIL_LINES :])
-    if PATCH_STATUS.search(done.stderr) and "apply-patches.sh" in done.stderr:
+    if PATCH_STATUS.search(done.stderr) and re.search(r"(?:apply-patches|unpack-tree)\.sh: ", done.stderr):
         return PatchMismatch(
             "a patched tree is not the one that the lock names",
             where=str(log),
@@ -244,6 +248,13 @@ def _failure(done: proc.Completed, target: str, log: Path) -> GraftError:
             where=str(log),
             cure="run the same command: finished steps are kept (make engine shows its log)",
             tail=tail,
+        )
+    said = CAUSE.findall(done.stderr)
+    if said:
+        step, cause = said[-1]
+        name = next((n for number, n in BUILD_STAGE.findall(done.stderr) if number == step), target)
+        return BuildFailed(
+            f"the build of {name} failed: {cause}", where=str(log), cure="the whole output is in that file", tail=tail
         )
     return BuildFailed(
         f"the build of {target} failed", where=str(log), cure="the whole output is in that file", tail=tail

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any
 
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -13,11 +14,19 @@ from pydantic import Field, StringConstraints, ValidationInfo, field_validator, 
 
 from graft.project import DebianName, Distribution, Slug
 from graft.release import EnvKey, EnvValue
-from graft.sources import ArchiveSource, GitSource, ImageSource
+from graft.sources import ArchiveSource, GitSource, ImageSource, grammar
 from graft.yamlio import Model
 
 Module = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
 DEBIAN_VERSION = re.compile(r"^(?:[0-9]+:)?[0-9][A-Za-z0-9.+~]*(?:-[A-Za-z0-9.+~]+)*$")
+#: A component, or a folder of its tree: `cutlass`, `flashinfer/3rdparty/cutlass`.
+TreeRef = Annotated[
+    str,
+    grammar(
+        r"[a-z0-9]+(?:[._-][a-z0-9]+)*(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._+-]+)*",
+        "a component, or a folder in the tree of one, such as flashinfer/3rdparty/cutlass",
+    ),
+]
 SOURCES = ("wheel", "sdist", "git", "archive", "image", "apt")
 #: What a component of each kind of source may say beside it. Of the rest a key would be read by nobody.
 KEYS_OF: dict[str, frozenset[str]] = {
@@ -25,13 +34,18 @@ KEYS_OF: dict[str, frozenset[str]] = {
     "sdist": frozenset(
         {"allow", "index", "commit", "overrides", "build", "modules", "sources", "needs", "build_env", "family"}
     ),
-    "git": frozenset({"overrides", "build", "modules", "provides", "sources", "needs", "build_env", "family"}),
+    "git": frozenset(
+        {"overrides", "build", "modules", "provides", "requires", "sources", "needs", "build_env", "family"}
+    ),
     "archive": frozenset(
-        {"commit", "overrides", "build", "modules", "provides", "sources", "needs", "build_env", "family"}
+        {"commit", "overrides", "build", "modules", "provides", "requires", "sources", "needs", "build_env", "family"}
     ),
     "image": frozenset({"commit", "overrides", "provides", "family"}),
     "apt": frozenset(),
 }
+BELONGS = (
+    ("modules", "belong"), ("sources", "belong"), ("needs", "belong"), ("build_env", "belongs"), ("requires", "belong"),
+)  # fmt: skip
 #: What Graft says to every build; a recipe may not say something else.
 BUILD_NAMES = frozenset(
     {"CUDA_HOME", "MAX_JOBS", "NVCC_THREADS", "SETUPTOOLS_SCM_PRETEND_VERSION", "SOURCE_DATE_EPOCH"}
@@ -47,8 +61,9 @@ class Component(Model):
     overrides: the component whose own copy this one replaces.
     modules: for build kinds that compile named modules ahead of time.
     index: the name of an index of build.yaml, where it is not the host's own.
+    requires: what it needs at run time (PEP 508), where its source tree does not say so without being run.
     provides: the distribution that a build, or an image, holds as a wheel.
-    sources: variable that the build reads -> the component whose source tree it finds there.
+    sources: variable that the build reads -> the component whose source tree, or which folder of it, it finds there.
     needs: components of which the wheels are installed before the build starts.
     build_env: what else the build is told.
     family: compiled for the architecture's family (12.0f), not for the one chip (12.0a).
@@ -67,8 +82,9 @@ class Component(Model):
     overrides: Slug | None = None
     build: Slug | None = None
     provides: Distribution | None = None
+    requires: tuple[str, ...] | None = Field(default=None, strict=False)
     modules: tuple[Module, ...] = Field(default=(), strict=False)
-    sources: dict[EnvKey, Slug] = Field(default_factory=dict)
+    sources: dict[EnvKey, TreeRef] = Field(default_factory=dict)
     needs: tuple[Slug, ...] = Field(default=(), strict=False)
     build_env: dict[EnvKey, EnvValue] = Field(default_factory=dict)
     family: bool = False
@@ -113,6 +129,18 @@ class Component(Model):
             raise ValueError(f"{value!r} does not allow the version it stands beside: {version}")
         return value
 
+    @field_validator("requires")
+    @classmethod
+    def _requires(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        for text in value or ():
+            try:
+                parsed = Requirement(text)
+            except InvalidRequirement:
+                raise ValueError(f"{text!r} is not a requirement such as numpy>=2") from None
+            if parsed.url:
+                raise ValueError(f"{text!r}: a name and a version bound; an address is a component of its own")
+        return value
+
     @model_validator(mode="after")
     def _one_source(self) -> Component:
         given = [kind for kind in SOURCES if getattr(self, kind) is not None]
@@ -150,7 +178,17 @@ class Component(Model):
     @property
     def built_from(self) -> frozenset[str]:
         """The components that have to be there before its build starts."""
-        return frozenset({*self.sources.values(), *self.needs})
+        return frozenset({*self.mounted, *self.needs})
+
+    @property
+    def mounted(self) -> tuple[str, ...]:
+        """The components whose source trees its build finds, sorted."""
+        return tuple(sorted({component_of(value) for value in self.sources.values()}))
+
+    @property
+    def has_tree(self) -> bool:
+        """Whether there is a source tree of it: from an sdist, from git or from an archive."""
+        return self.kind in ("sdist", "git", "archive")
 
     @property
     def is_source_only(self) -> bool:
@@ -162,13 +200,18 @@ class Component(Model):
         return self.arches is None or arch in self.arches
 
 
+def component_of(reference: str) -> str:
+    """The component of `flashinfer/3rdparty/cutlass`."""
+    return reference.partition("/")[0]
+
+
 def _beside_the_source(component: Component, kind: str) -> Iterator[str]:
     """What is wrong with the keys beside the source."""
     if component.wheel is not None and component.build is not None:
         yield "a wheel is installed as it is: remove build, or give its sdist"
     if component.sdist is not None and component.build is None:
         yield "an sdist needs a build kind, for example: build: flashinfer-aot"
-    for name, belongs in (("modules", "belong"), ("sources", "belong"), ("needs", "belong"), ("build_env", "belongs")):
+    for name, belongs in BELONGS:
         if component.says(name) and component.build is None:
             yield f"{name} {belongs} to a build kind"
     own = {kind, "version", "arches", *KEYS_OF[kind]}

@@ -22,6 +22,7 @@ from graft.hashes import digest_of
 from graft.paths import Paths
 from graft.project import Base, Project, Suite
 from graft.recipe import Component, Date, Recipe
+from graft.sources import TreePath
 from graft.yamlio import Model, dump, parse, validate
 
 FORMAT = 2
@@ -61,6 +62,57 @@ class PackagePin(FilePin):
 
     def on(self, arch: str) -> bool:
         return self.arches is None or arch in self.arches
+
+
+class SubmodulePin(Model):
+    """A submodule, at its path from the top: its commit and that commit's tree; no tree where it is left out."""
+
+    path: TreePath
+    commit: GitId
+    tree: GitId | None
+
+
+class GitPin(Model):
+    """What a component's tree is put together from: a commit, the heads merged onto it, their tree, submodules."""
+
+    commit: GitId
+    heads: tuple[GitId, ...] = Field(default=(), strict=False)
+    merged: GitId
+    submodules: tuple[SubmodulePin, ...] = Field(default=(), strict=False)
+
+
+class ArchivePin(Model):
+    """The file that a component's tree was unpacked from; size in bytes."""
+
+    file: FileName
+    size: int = Field(ge=1)
+    sha256: Sha256
+
+
+class SourcePin(FilePin):
+    """What a component is built from: an sdist, or a tree that Graft itself packs, from git or from an archive.
+
+    tree:     the git tree of everything in it, submodules in place; such a file is made on this host, not downloaded.
+    requires: of a tree, what the component needs at run time, as it or the recipe says (PEP 508).
+    """
+
+    tree: GitId | None = None
+    git: GitPin | None = None
+    archive: ArchivePin | None = None
+    requires: tuple[str, ...] = Field(default=(), strict=False)
+
+    @property
+    def identity(self) -> str:
+        """What its bytes are known by: the tree where it is one, else the file's sha256."""
+        return self.tree or self.sha256
+
+    @property
+    def origin(self) -> str:
+        """In a few words: `git commit 5df63a720...`, `archive a.tar.gz`, `sdist`."""
+        if self.git is not None:
+            heads = f" and {len(self.git.heads)} heads" if self.git.heads else ""
+            return f"git commit {self.git.commit}{heads}"
+        return f"archive {self.archive.file}" if self.archive is not None else "sdist"
 
 
 class BasePin(Model):
@@ -122,7 +174,7 @@ class Lock(Model):
     date: Date
     resolver: dict[str, str]
     base: BasePin
-    sources: dict[str, FilePin]
+    sources: dict[str, SourcePin]
     packages: tuple[PackagePin, ...] = Field(min_length=1, strict=False)
     builder: tuple[str, ...] = Field(strict=False)
     patches: dict[str, PatchedSeries]
@@ -160,7 +212,7 @@ def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) 
     components = [
         {
             # The lock names sources by component.
-            "source": name if c.sdist is not None else None,
+            "source": name if c.has_tree else None,
             "distribution": c.distribution,
             "version": c.version,
             "arches": sorted(c.arches) if c.arches is not None else None,
@@ -203,7 +255,11 @@ def _base_of(base: Base) -> dict[str, Any]:
 def _origin(component: Component) -> dict[str, Any]:
     """What a component is resolved from beside a name and a version; empty for a wheel or sdist of the host's index."""
     data = component.model_dump(
-        mode="json", include={"git", "archive", "image", "apt", "index", "provides"}, exclude_none=True
+        mode="json",
+        include={"git", "archive", "image", "apt", "index", "provides", "requires"},
+        # Notes for people, which no byte comes from.
+        exclude={"git": {"ref": True, "pulls": {"__all__": {"number", "note"}}}},
+        exclude_none=True,
     )
     return {"origin": data} if data else {}
 
@@ -275,6 +331,10 @@ def plain(lock: Lock) -> dict[str, Any]:
             del package["arches"]
         if package["use"] == "image":
             del package["use"]
+    for source in data["sources"].values():
+        for name in ("tree", "git", "archive", "requires"):
+            if not source[name]:
+                del source[name]
     for entry in (entry for entries in data["patches"].values() for entry in entries):
         if entry["arches"] is None:
             del entry["arches"]
@@ -291,6 +351,10 @@ def requirements_text(lock: Lock) -> str:
             lines.append(f"# only on {', '.join(package.arches)}")
         lines.append(f"{package.name}=={package.version} \\\n    --hash=sha256:{package.sha256}")
     for name, source in sorted(lock.sources.items()):
+        if source.tree is not None:
+            # pip could not make the same of it.
+            lines.append(f"# component {name}, {source.version}, built from {source.origin}")
+            continue
         lines.append(
             f"# component {name}, from source\n{source.name}=={source.version} \\\n    --hash=sha256:{source.sha256}"
         )

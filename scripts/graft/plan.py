@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from graft import __version__
 from graft.arch import Arch
 from graft.errors import BadInput
 from graft.hashes import digest_of
-from graft.lock import FilePin, Lock, PackagePin, PatchedComponent
+from graft.kinds import kind_of
+from graft.lock import Lock, PackagePin, PatchedComponent, SourcePin
 from graft.project import Base, Project
 from graft.recipe import Component, Recipe, bytes_of
 from graft.tags import Naming, check_tag, facts_of, filled, references
@@ -37,9 +40,10 @@ SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
     "foundation": ("cuda-links.sh", "install-wheels.sh", "make-venv.sh"),
     "builder": ("install-debs.sh", "install-wheels.sh"),
     "source": ("apply-patches.sh", "unpack-sdist.sh"),
+    "source-tree": ("unpack-tree.sh",),
     "build-flashinfer-aot": ("build-flashinfer-aot.py",),
-    "build-python": ("build-python.sh", "install-wheels.sh"),
-    "build-make": ("build-make.py", "install-wheels.sh"),
+    "build-python": ("build-python.py", "buildrun.py", "install-wheels.sh"),
+    "build-make": ("build-make.py", "buildrun.py", "install-wheels.sh"),
     "build-image": (),
     "base-image": ("check-debs.sh", "install-debs.sh"),
     "base-open": (),
@@ -56,6 +60,8 @@ SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
 #: Distributions of NVIDIA's libraries and toolkit: big, and changed only with CUDA or torch.
 CUDA_PREFIXES = ("nvidia-", "cuda-")
 CHANNELS = "build.yaml: channels"
+#: One time for all, in every stage that compiles.
+BUILD_EPOCH = "1577836800"
 #: The smoke tests of the GPU tier, below images/smoke/: an edit of them does not end what the other tests have shown.
 GPU_TIER = "gpu/"
 #: All files of the smoke tests, below images/smoke/.
@@ -106,19 +112,47 @@ class Layer:
 
 @dataclass(frozen=True)
 class Build:
-    """A component that is compiled: its source, patches, options and key."""
+    """A component that is compiled, or only a source of others: its source, patches, options and key.
+
+    environment: what its compilers are told, where its stage does not say that by itself.
+    sources:     variable -> the component, or the folder of its tree, that it names.
+    """
 
     name: str
     component: Component
-    source: FilePin
+    source: SourcePin
     patched: PatchedComponent | None
     memory_gb: int
     keyed: Keyed
+    environment: Mapping[str, str]
+    sources: Mapping[str, str]
 
     @property
     def stages(self) -> tuple[str, ...]:
         """Its stages, in order: files of images/stages/."""
-        return _own_stages(str(self.component.build))
+        return _own_stages(self.component)
+
+    @property
+    def context(self) -> str:
+        """The named context that holds its source."""
+        return f"{'tree' if self.source.tree else 'sdist'}-{self.name}"
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Lines of its log that mean a part of it is missing."""
+        return kind_of(self.component.build).refused if self.component.build else ()
+
+    @property
+    def needs(self) -> tuple[str, ...] | None:
+        """The distributions that the image has for it; None where an index said what it needs."""
+        if self.source.tree is None:
+            return None
+        return tuple(sorted({canonicalize_name(Requirement(text).name) for text in self.source.requires}))
+
+    @property
+    def tree_key(self) -> str:
+        """What its source tree is, patches and all."""
+        return digest_of([self.source.identity, [p.sha256 for p in self.patched.patches] if self.patched else []])
 
 
 @dataclass(frozen=True)
@@ -159,6 +193,8 @@ class Plan:
     environment: Keyed
     #: The templates and scripts that make the image: name below images/ -> sha256.
     files: Mapping[str, str]
+    #: Components that are there for the builds of others alone.
+    sources: tuple[Build, ...]
     gpu_gate: Keyed
     #: file below site-packages -> the operators that it has to register; None where nothing is recorded yet.
     operators: Mapping[str, Sequence[str]] | None = None
@@ -167,8 +203,6 @@ class Plan:
     base_stage: ClassVar[str] = "base"
     foundation_stage: ClassVar[str] = "foundation"
     builder_stage: ClassVar[str] = "builder"
-    #: Components that are there for the builds of others alone.
-    sources: ClassVar[tuple[()]] = ()
 
     @property
     def needs_builder(self) -> bool:
@@ -229,6 +263,11 @@ class Plan:
             labels[f"dev.graft.component.{name}.version"] = component.version
             if component.commit:
                 labels[f"dev.graft.component.{name}.commit"] = component.commit
+        for build in (*self.sources, *self.builds):
+            if build.source.git is not None:
+                labels[f"dev.graft.component.{build.name}.commit"] = build.source.git.commit
+            if build.source.tree is not None:
+                labels[f"dev.graft.component.{build.name}.tree"] = build.source.tree
         for overlay in self.overlays:
             labels[f"dev.graft.overlay.{overlay.name}"] = f"git-tree:{overlay.patched.result}"
         for ref in self.patch_refs:
@@ -275,6 +314,7 @@ class Plan:
                     "modules": list(c.modules),
                 }
                 for name, c in components.items()
+                if not c.is_source_only
             },
             "patches": [self._patch_facts(ref) for ref in self.patch_refs],
             "waivers": self.waivers,
@@ -343,31 +383,34 @@ def plan(
     """
     _check_versions(recipe, lock, arch)
     _check_toolkit(project, recipe, lock)
-    _check_flashinfer(lock, arch)
+    _check_flashinfer(recipe, lock, arch)
     foundation, libraries, wheels = _layers(project, recipe, lock, arch)
     founded = {p.name for layer in foundation for p in layer.packages}
     build_wheels = Layer("build", tuple(p for p in lock.build_packages() if p.name not in founded))
     toolchain = _toolchain(lock, foundation, build_wheels, arch)
-    builds = tuple(_build(project, recipe, lock, name, sources, toolchain, arch) for name in _built(recipe, arch))
+    made_of: dict[str, Build] = {}
+    for name in _in_order(recipe.components_on(arch.name)):
+        made_of[name] = _build(project, recipe, lock, name, sources, toolchain, arch, made_of)
+    builds = tuple(b for b in made_of.values() if b.component.is_built)
+    trees = tuple(b for b in made_of.values() if not b.component.is_built)
     layers = (*foundation, *libraries, *wheels)
     overlays = tuple(_overlay(*found, layers, sources) for found in _overlaid(recipe, lock, arch))
     environment = _environment(lock, arch, env, layers, builds, sources)
+    stages = _stages((*trees, *builds), overlays)
     image = {
         "lock": lock.digest,
         "recipe": digest_of([recipe.recipe, recipe.summary, arch.name]),
         "arch": digest_of(arch.model_dump(mode="json")),
         # What a label or the gate knows of a component and the lock does not, as its upstream commit.
-        "components": digest_of(
-            [[n, c.model_dump(mode="json", exclude={"allow"})] for n, c in recipe.components_on(arch.name).items()]
-        ),
+        "components": digest_of([[n, _said(c)] for n, c in recipe.components_on(arch.name).items()]),
         "layer order": digest_of([layer.name for layer in layers]),
         "env": digest_of(dict(env)),
-        "stages": digest_of([files_of(sources, _stages(builds, overlays)), sources.templates.get("Dockerfile.j2")]),
+        "stages": digest_of([files_of(sources, stages), sources.templates.get("Dockerfile.j2")]),
         "graft": __version__,
         # A label of the image, and the key must know every byte.
         "environment": environment.key,
         **{f"layer {layer.name}": digest_of([p.sha256 for p in layer.packages]) for layer in layers},
-        **{f"component {b.name}": b.keyed.key for b in builds},
+        **{f"component {b.name}": b.keyed.key for b in (*trees, *builds)},
         **{f"overlay {o.name}": o.keyed.key for o in overlays},
     }
     gate = {
@@ -395,12 +438,20 @@ def plan(
         Keyed(gate),
         dict(env),
         environment,
-        _image_files(sources, _stages(builds, overlays)),
+        _image_files(sources, stages),
+        trees,
         Keyed({"smoke": digest_of(of_gpus)}),
         operators,
     )
     _check_tags(made)
     return made
+
+
+def _said(component: Component) -> dict[str, Any]:
+    """What a recipe says of a component, all of which the image repeats."""
+    data = component.model_dump(mode="json", exclude={"allow"})
+    # Newer than images that are there: their keys stay what they are.
+    return {key: value for key, value in data.items() if key != "requires" or value is not None}
 
 
 def site_packages(base: Base) -> str:
@@ -548,34 +599,67 @@ def _build(
     sources: ImageSources,
     toolchain: Mapping[str, str],
     arch: Arch,
+    made: Mapping[str, Build],
 ) -> Build:
+    """One component; those that it is built from are in `made`."""
     component = recipe.components[name]
+    if name not in lock.sources:
+        raise BadInput(f"component {name} is not in the lock", cure=f"make lock RECIPE={recipe.recipe}")
     source = lock.sources[name]
     patched = lock.patched(name, arch.name)
-    kind = str(component.build)
     inputs = {
-        "source": source.sha256,
+        "source": source.identity,
         "patches": digest_of([p.sha256 for p in patched.patches] if patched else []),
-        "stages": digest_of(files_of(sources, _stages_of_build(kind))),
-        "options": digest_of([kind, list(component.modules)]),
-        **toolchain,
     }
-    return Build(name, component, source, patched, project.builds[kind].memory_gb, Keyed(inputs))
+    if component.build is None:
+        inputs["stages"] = digest_of(files_of(sources, _own_stages(component)))
+        return Build(name, component, source, patched, 0, Keyed(inputs), {}, {})
+    kind = component.build
+    inputs["stages"] = digest_of(files_of(sources, _stages_of_build(component)))
+    inputs["options"] = digest_of([kind, list(component.modules)])
+    environment: dict[str, str] = {}
+    if kind_of(kind).stage != "flashinfer-aot":
+        environment = _build_environment(project.bases[recipe.base], recipe, component, arch)
+        options = [kind, component.distribution, component.version, list(component.modules), list(source.requires)]
+        inputs["options"] = digest_of(options)
+        inputs["environment"] = digest_of(environment)
+    for variable, reference in sorted(component.sources.items()):
+        other, _, folder = reference.partition("/")
+        inputs[f"source {variable}"] = digest_of([made[other].tree_key, folder])
+    inputs |= {f"needs {other}": made[other].keyed.key for other in sorted(component.needs)}
+    inputs |= toolchain
+    memory = project.builds[kind].memory_gb
+    return Build(
+        name, component, source, patched, memory, Keyed(inputs), environment, dict(sorted(component.sources.items()))
+    )
 
 
-def _own_stages(kind: str) -> tuple[str, ...]:
-    return ("source", f"build-{kind}")
+def _build_environment(base: Base, recipe: Recipe, component: Component, arch: Arch) -> dict[str, str]:
+    """What a build is told: the architecture in every form, the toolkit, what its kind says, what the recipe says."""
+    toolkit = base.toolkit or f"{site_packages(base)}/nvidia/cu{recipe.cuda.partition('.')[0]}"
+    return {
+        "CUDA_HOME": toolkit,
+        "SOURCE_DATE_EPOCH": BUILD_EPOCH,
+        **(arch.of_family() if component.family else arch).environment(),
+        **kind_of(str(component.build)).told,
+        **component.build_env,
+    }
 
 
-def _stages_of_build(kind: str) -> tuple[str, ...]:
-    return ("base", "foundation", "builder", *_own_stages(kind))
+def _own_stages(component: Component) -> tuple[str, ...]:
+    source = "source" if component.kind == "sdist" else "source-tree"
+    return (source,) if component.build is None else (source, f"build-{kind_of(component.build).stage}")
+
+
+def _stages_of_build(component: Component) -> tuple[str, ...]:
+    return ("base", "foundation", "builder", *_own_stages(component))
 
 
 def _stages(builds: Sequence[Build], overlays: Sequence[Overlay]) -> tuple[str, ...]:
     """The stages of an image."""
     names = ["base", "foundation", "packages", "runtime"]
     for build in builds:
-        names += _stages_of_build(str(build.component.build))
+        names += _stages_of_build(build.component)
     if overlays:
         names += ["builder", "overlay"]
     # Its text is in the Dockerfile that the image holds.
@@ -619,8 +703,16 @@ def _overlay(
     return Overlay(name, layer, wheel, patched, Keyed(inputs))
 
 
-def _built(recipe: Recipe, arch: Arch) -> list[str]:
-    return [name for name, c in recipe.components_on(arch.name).items() if c.is_built]
+def _in_order(components: Mapping[str, Component]) -> list[str]:
+    """Components with a stage of their own, as the recipe lists them, but each after what it is built from."""
+    waiting = {name: c for name, c in components.items() if c.is_built or c.is_source_only}
+    done: list[str] = []
+    while waiting:
+        # The recipe was checked for cycles.
+        name = next(n for n, c in waiting.items() if not c.built_from & waiting.keys())
+        done.append(name)
+        del waiting[name]
+    return done
 
 
 def _overlaid(recipe: Recipe, lock: Lock, arch: Arch) -> list[tuple[str, PackagePin, PatchedComponent]]:
@@ -634,14 +726,22 @@ def _overlaid(recipe: Recipe, lock: Lock, arch: Arch) -> list[tuple[str, Package
 
 def _check_versions(recipe: Recipe, lock: Lock, arch: Arch) -> None:
     locked = {p.name: p.version for p in lock.image_packages(arch.name)}
-    locked |= {pin.name: pin.version for pin in lock.sources.values()}
+    locked |= _built_versions(recipe, lock)
     for name, component in recipe.components_on(arch.name).items():
+        if component.is_source_only:
+            continue
         found = locked.get(component.distribution)
         if found != component.version:
             raise BadInput(
                 f"component {name} is {component.version} in the recipe and {found or 'absent'} in the lock",
                 cure=f"make lock RECIPE={recipe.recipe}",
             )
+
+
+def _built_versions(recipe: Recipe, lock: Lock) -> dict[str, str]:
+    """Distribution -> version of what is built here."""
+    pins = ((recipe.components[name], pin) for name, pin in lock.sources.items() if name in recipe.components)
+    return {pin.name: pin.version for component, pin in pins if component.distribution}
 
 
 def _check_toolkit(project: Project, recipe: Recipe, lock: Lock) -> None:
@@ -658,10 +758,10 @@ def _check_toolkit(project: Project, recipe: Recipe, lock: Lock) -> None:
             )
 
 
-def _check_flashinfer(lock: Lock, arch: Arch) -> None:
+def _check_flashinfer(recipe: Recipe, lock: Lock, arch: Arch) -> None:
     """FlashInfer refuses prebuilt kernels of another version when it is imported."""
     versions = {p.name: p.version.partition("+")[0] for p in lock.image_packages(arch.name)}
-    versions |= {pin.name: pin.version for pin in lock.sources.values()}
+    versions |= _built_versions(recipe, lock)
     wanted = versions.get("flashinfer-python")
     for name in ("flashinfer-cubin", "flashinfer-jit-cache"):
         if wanted is not None and versions.get(name, wanted) != wanted:

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 from graft.arch import NAME, ArchRow, CudaVersion
 from graft.errors import BadInput
 from graft.release import EnvKey, EnvValue
-from graft.sources import Digest, ImagePath, Reference
+from graft.sources import Digest, HttpsPrefix, ImagePath, Reference
 from graft.yamlio import Model, load
 
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=63)]
@@ -148,6 +148,7 @@ class Project(Model):
     engine: EngineConfig
     index: str | None = None
     indexes: dict[Slug, str | None] = Field(default_factory=dict)
+    mirrors: dict[HttpsPrefix, str] = Field(default_factory=dict)
     channels: tuple[TagTemplate, ...] = Field(min_length=1, strict=False)
     registry: RegistryConfig = RegistryConfig()
 
@@ -169,7 +170,16 @@ class Project(Model):
         for name, address in (("index", self.index), *((f"indexes.{n}", a) for n, a in self.indexes.items())):
             if address is not None and not re.fullmatch(r"https?://[^\s]+", address):
                 raise ValueError(f"{name}: expected an http or https address")
+        for prefix, address in self.mirrors.items():
+            if not re.fullmatch(r"(?:https?|file)://[^\s]+", address):
+                raise ValueError(f"mirrors.{prefix}: expected an https, http or file address")
         return self
+
+    def address_of(self, url: str) -> str:
+        """Where this host asks for an address of a recipe: the mirror with the longest fitting beginning, or itself."""
+        fitting = [prefix for prefix in self.mirrors if url == prefix or url.startswith(f"{prefix.rstrip('/')}/")]
+        longest = max(fitting, key=len, default=None)
+        return url if longest is None else self.mirrors[longest].rstrip("/") + url.removeprefix(longest.rstrip("/"))
 
     def group_of(self, distribution: str) -> str | None:
         """The group that a distribution is released with, if any."""

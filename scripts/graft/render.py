@@ -83,9 +83,11 @@ def contexts_of(plan: Plan | UnlockedPlan) -> tuple[str, ...]:
         contexts.append("builder-debs")
     contexts += [layer.context for layer in plan.layers]
     if plan.builds:
-        contexts += [plan.build_wheels.context, "fatbin"]
-    for build in plan.builds:
-        contexts.append(f"sdist-{build.name}")
+        contexts.append(plan.build_wheels.context)
+    if "build-flashinfer-aot" in (stage for build in plan.builds for stage in build.stages):
+        contexts.append("fatbin")
+    for build in (*plan.sources, *plan.builds):
+        contexts.append(build.context)
         if build.patched:
             contexts.append(f"patches-{build.name}")
     for overlay in plan.overlays:

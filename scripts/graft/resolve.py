@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from graft import net, proc
 from graft.errors import BadInput, FetchFailed, GraftError
 from graft.index import Indexes, Locator
-from graft.lock import FilePin, PackagePin, Use
+from graft.lock import FilePin, PackagePin, SourcePin, Use
 from graft.project import Base, Project
 from graft.recipe import Component, Recipe
 from graft.wheel_tags import target_tags
@@ -44,7 +44,7 @@ class Resolved:
 
     packages: tuple[PackagePin, ...]
     builder: tuple[str, ...]
-    sources: dict[str, FilePin]
+    sources: dict[str, SourcePin]
     date: str
     resolver: dict[str, str]
 
@@ -57,20 +57,25 @@ def resolve_packages(
     *,
     previous: Iterable[PackagePin] = (),
     upgrade: bool = False,
+    trees: Mapping[str, SourcePin] | None = None,
 ) -> Resolved:
-    """Resolve a recipe. Raises BadInput when no set of versions fits, FetchFailed when the index cannot be asked."""
+    """Resolve a recipe. trees: component -> its source tree, for those from git and archives.
+
+    Raises BadInput when no set of versions fits, FetchFailed when the index cannot be asked.
+    """
     base = project.bases[recipe.base]
     kept = [] if upgrade else [f"{p.name}=={p.version}" for p in previous if p.use == "image"]
+    trees = trees or {}
     with tempfile.TemporaryDirectory(prefix="graft-resolve-") as folder:
         uv = _Uv(Path(folder), base, indexes, env)
-        wanted = _requirements(project, recipe, recipe.components.values())
+        wanted = _requirements(project, recipe, recipe.components, trees)
         versions = uv.versions(wanted, _constraints(recipe), _overrides(recipe), preferences=kept)
-        arches = _arches_of(project, recipe, versions, uv)
+        arches = _arches_of(project, recipe, versions, trees, uv)
         builder = _build_versions(project, recipe, versions, uv)
         build = {name: version for name, version in builder.items() if name not in versions}
         tool = {"uv": uv.version()}
         files = uv.files({**build, **versions, **tool})
-    found = _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)))
+    found = _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)), trees)
     return with_yanks(found, Locator(indexes, net.session()).yanked)
 
 
@@ -79,7 +84,7 @@ def with_yanks(found: Resolved, yanked: Callable[[str, str], str | None]) -> Res
 
     A resolver leaves yanked files out, but takes one that is asked for by its exact version, as recipes do.
     """
-    pins = [*found.packages, *found.sources.values()]
+    pins = [*found.packages, *(pin for pin in found.sources.values() if pin.tree is None)]
     with ThreadPoolExecutor(INDEX_REQUESTS) as pool:
         reasons = dict(
             zip(pins, pool.map(yanked, [p.name for p in pins], [p.file for p in pins]), strict=True),
@@ -87,7 +92,7 @@ def with_yanks(found: Resolved, yanked: Callable[[str, str], str | None]) -> Res
     return replace(
         found,
         packages=tuple(pin.model_copy(update={"yanked": reasons[pin]}) for pin in found.packages),
-        sources={name: pin.model_copy(update={"yanked": reasons[pin]}) for name, pin in found.sources.items()},
+        sources={name: pin.model_copy(update={"yanked": reasons.get(pin)}) for name, pin in found.sources.items()},
     )
 
 
@@ -99,23 +104,28 @@ def newest_versions(
     env: Mapping[str, str],
     *,
     previous: Mapping[str, str],
+    trees: Mapping[str, SourcePin] | None = None,
 ) -> dict[str, str]:
     """name -> version of the closure when some components move; the others move only as far as they must.
 
     wanted:   distribution -> version specifier (`==0.33.0`, or empty for the newest).
     previous: name -> version, as the lock has them.
+    trees:    component -> its source tree, for those that no index has.
     Raises BadInput when no set of versions fits, FetchFailed when the index cannot be asked.
     """
     base = project.bases[recipe.base]
     kept = [f"{name}=={version}" for name, version in sorted(previous.items()) if name not in wanted]
     stay = {c.distribution for c in recipe.components.values() if c.overrides} - wanted.keys()
     # No component goes back: a newer torch would otherwise be met by an ancient vLLM.
+    listed = [c for c in recipe.components.values() if is_on_index(c)]
     names = [
         c.distribution + (f"=={c.version}" if c.distribution in stay else _movable(c, wanted.get(c.distribution, "")))
-        for c in recipe.components.values()
+        for c in listed
     ]
-    overrides = [name for name, c in zip(names, recipe.components.values(), strict=True) if c.overrides]
+    overrides = [name for name, c in zip(names, listed, strict=True) if c.overrides]
+    overrides += _left_out(recipe)
     parts = [f"{part}=={recipe.cuda}.*" for part in project.toolkit]
+    parts += [require for pin in (trees or {}).values() for require in pin.requires]
     with tempfile.TemporaryDirectory(prefix="graft-resolve-") as folder:
         uv = _Uv(Path(folder), base, indexes, env)
         return uv.versions(sorted({*names, *parts}), _constraints(recipe), sorted(overrides), preferences=kept)
@@ -259,9 +269,18 @@ def _refusal(stderr: str) -> GraftError:
     )
 
 
-def _requirements(project: Project, recipe: Recipe, components: Iterable[Component]) -> list[str]:
-    pins = [f"{c.distribution}=={c.version}" for c in components]
-    return sorted({*pins, *(f"{part}=={recipe.cuda}.*" for part in project.toolkit)})
+def _requirements(
+    project: Project, recipe: Recipe, components: Mapping[str, Component], trees: Mapping[str, SourcePin]
+) -> list[str]:
+    """What the index is asked for: the components that it has, and what those that are built from trees need."""
+    pins = [f"{c.distribution}=={c.version}" for c in components.values() if is_on_index(c)]
+    needs = (require for name in components if name in trees for require in trees[name].requires)
+    return sorted({*pins, *needs, *(f"{part}=={recipe.cuda}.*" for part in project.toolkit)})
+
+
+def is_on_index(component: Component) -> bool:
+    """Whether the component is a wheel or an sdist of a package index."""
+    return component.kind in ("wheel", "sdist")
 
 
 def _constraints(recipe: Recipe) -> list[str]:
@@ -269,11 +288,19 @@ def _constraints(recipe: Recipe) -> list[str]:
 
 
 def _overrides(recipe: Recipe) -> list[str]:
-    return sorted(f"{c.distribution}=={c.version}" for c in recipe.components.values() if c.overrides)
+    """Versions that hold against what others ask for."""
+    found = [f"{c.distribution}=={c.version}" for c in recipe.components.values() if c.overrides and is_on_index(c)]
+    return sorted([*found, *_left_out(recipe)])
+
+
+def _left_out(recipe: Recipe) -> list[str]:
+    """Overrides for what is built from a tree: whoever asks for it, it is not taken from the index."""
+    built = (c.distribution for c in recipe.components.values() if not is_on_index(c) and c.distribution)
+    return [f'{name} ; sys_platform == "never"' for name in built]
 
 
 def _arches_of(
-    project: Project, recipe: Recipe, versions: Mapping[str, str], uv: _Uv
+    project: Project, recipe: Recipe, versions: Mapping[str, str], trees: Mapping[str, SourcePin], uv: _Uv
 ) -> dict[str, tuple[str, ...] | None]:
     """Which architectures need each package; None is all of them."""
     pins = [f"{name}=={version}" for name, version in sorted(versions.items())]
@@ -284,7 +311,7 @@ def _arches_of(
         return dict.fromkeys(versions, None)
     needed: dict[str, set[str]] = {name: set() for name in versions}
     for names, arches in by_set.items():
-        wanted = _requirements(project, recipe, (recipe.components[name] for name in sorted(names)))
+        wanted = _requirements(project, recipe, {name: recipe.components[name] for name in sorted(names)}, trees)
         for name in uv.versions(wanted, pins, _overrides(recipe)):
             if name in needed:
                 needed[name].update(arches)
@@ -316,13 +343,15 @@ def _assemble(
     arches: Mapping[str, tuple[str, ...] | None],
     files: Mapping[str, Mapping[str, Any]],
     builder: tuple[str, ...],
+    trees: Mapping[str, SourcePin],
 ) -> Resolved:
     from_source = {c.distribution: name for name, c in recipe.components.items() if c.sdist is not None}
     tags = target_tags(base)
     sources = {
-        component: FilePin(**_facts(name, files[name], _sdist(name, files[name])))
+        component: SourcePin(**_facts(name, files[name], _sdist(name, files[name])))
         for name, component in sorted(from_source.items(), key=lambda item: item[1])
     }
+    sources |= trees
     packages: list[PackagePin] = []
     groups: tuple[tuple[Use, Mapping[str, str]], ...] = (("image", versions), ("build", build), ("tool", tool))
     for use, group in groups:

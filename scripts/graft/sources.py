@@ -42,6 +42,9 @@ Digest = Annotated[str, grammar(r"sha256:[0-9a-f]{64}", "a digest: sha256: and 6
 HttpsUrl = Annotated[
     str, grammar(rf"https://{_HOST}{_SEGMENT}+", "an https address without credentials, query or `..`", 500)
 ]
+HttpsPrefix = Annotated[
+    str, grammar(rf"https://{_HOST}{_SEGMENT}*/?", "how https addresses begin, such as https://github.com/", 500)
+]
 Ref = Annotated[
     str, grammar(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._/+-]*", "the name of a branch, a tag or refs/pull/N/head")
 ]

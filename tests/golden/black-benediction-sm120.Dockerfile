@@ -74,11 +74,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/b12x /out b12x 0+gd90d89c83
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gd90d89c83
 
 # deepgemm: the commit.
 FROM builder AS source-deepgemm
@@ -104,11 +105,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/deepgemm /out deep-gemm 0+gaced12c2c
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+gaced12c2c
 
 # flashinfer: the commit.
 FROM builder AS source-flashinfer
@@ -133,11 +135,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/flashinfer /out flashinfer-python 0+gb41aa8dd2
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/flashinfer /out flashinfer-python 0+gb41aa8dd2
 
 # nccl: the commit.
 FROM builder AS source-nccl
@@ -161,6 +164,7 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-make \
     --mount=type=bind,from=scripts,source=build-make.py,target=/run/graft/scripts/build-make.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
     CCACHE_DIR=/ccache \
@@ -191,12 +195,13 @@ RUN --network=none \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=source-cutlass,source=/src/cutlass,target=/src/cutlass \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     VLLM_CUTLASS_SRC_DIR=/src/cutlass \
-    bash /run/graft/scripts/build-python.sh /src/vllm /out vllm 0.11.2.dev279+black.benediction.b12xpr11.cu132.20260608
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0.11.2.dev279+black.benediction.b12xpr11.cu132.20260608
 
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages

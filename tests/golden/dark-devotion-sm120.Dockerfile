@@ -79,11 +79,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/b12x /out b12x 0+g5af873a7b
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+g5af873a7b
 
 # deepgemm: the commit.
 FROM builder AS source-deepgemm
@@ -109,11 +110,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/deepgemm /out deep-gemm 0+g9ca30487a
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+g9ca30487a
 
 # flashinfer: the commit.
 FROM builder AS source-flashinfer
@@ -138,11 +140,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/flashinfer /out flashinfer-python 0.6.13+cu132
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/flashinfer /out flashinfer-python 0.6.13+cu132
 
 # nccl: the commit.
 FROM builder AS source-nccl
@@ -166,6 +169,7 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-make \
     --mount=type=bind,from=scripts,source=build-make.py,target=/run/graft/scripts/build-make.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
     CCACHE_DIR=/ccache \
@@ -200,12 +204,13 @@ RUN --network=none \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=source-cutlass,source=/src/cutlass,target=/src/cutlass \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     VLLM_CUTLASS_SRC_DIR=/src/cutlass \
-    bash /run/graft/scripts/build-python.sh /src/vllm /out vllm 0.11.2.dev279+dark.devotion.df8ad3b.b12x5af873a.fi9c5ed7c.dcpglobaltopk.mtptopkscores.cu132.20260621
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0.11.2.dev279+dark.devotion.df8ad3b.b12x5af873a.fi9c5ed7c.dcpglobaltopk.mtptopkscores.cu132.20260621
 
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages

@@ -81,11 +81,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/b12x /out b12x 1.2.1
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 1.2.1
 
 # deepgemm: the commit.
 FROM builder AS source-deepgemm
@@ -111,11 +112,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/deepgemm /out deep-gemm 0+ga6b593d28
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+ga6b593d28
 
 # flashinfer: the commit.
 FROM builder AS source-flashinfer
@@ -140,11 +142,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/flashinfer /out flashinfer-python 0+g1ac694277
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/flashinfer /out flashinfer-python 0+g1ac694277
 
 # nccl: the commit.
 FROM builder AS source-nccl
@@ -168,6 +171,7 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-make \
     --mount=type=bind,from=scripts,source=build-make.py,target=/run/graft/scripts/build-make.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
     CCACHE_DIR=/ccache \
@@ -241,12 +245,13 @@ RUN --network=none \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=source-cutlass,source=/src/cutlass,target=/src/cutlass \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     VLLM_CUTLASS_SRC_DIR=/src/cutlass \
-    bash /run/graft/scripts/build-python.sh /src/vllm /out vllm 0+ge2666d9a6
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0+ge2666d9a6
 
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages

@@ -56,11 +56,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/b12x /out b12x 0+gc25cdba2c
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gc25cdba2c
 
 # flashinfer 0.6.18+cu133: the wheels in voipmonitor/vllm:flashinfer-wheels-fi1ac6942-cu133-torch213-20260820-r1@sha256:477a3b55b973df48b08a6dfae4a2a1e64c975a990dda22f65e31acd5217b86bb.
 FROM scratch AS build-flashinfer
@@ -88,6 +89,7 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-make \
     --mount=type=bind,from=scripts,source=build-make.py,target=/run/graft/scripts/build-make.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
     CCACHE_DIR=/ccache \
@@ -122,11 +124,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/torch /out torch 2.13.0
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/torch /out torch 2.13.0
 
 # deepgemm: the commit.
 FROM builder AS source-deepgemm
@@ -157,11 +160,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/deepgemm /out deep-gemm 0+ga6b593d28
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+ga6b593d28
 
 # vllm: the commit, its heads merged onto it in this order; the tree must be the recipe's.
 #   pull 285 at d6b7377cbf27836241d04c9dd08725b7426d88eb
@@ -249,11 +253,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/vllm /out vllm 0.26.1rc0+infernal.invocation.cu133.r18.vllmf0fa1ce.b12x75787c7
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0.26.1rc0+infernal.invocation.cu133.r18.vllmf0fa1ce.b12x75787c7
 
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages

@@ -42,11 +42,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/b12x /out b12x 0+gb8c7153c3
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gb8c7153c3
 
 # vllm: the commit; the tree must be the recipe's.
 FROM builder AS source-vllm
@@ -73,11 +74,12 @@ RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
     --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
-    --mount=type=bind,from=scripts,source=build-python.sh,target=/run/graft/scripts/build-python.sh \
+    --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
-    bash /run/graft/scripts/build-python.sh /src/vllm /out vllm 0+ge08d796fb
+    /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0+ge08d796fb
 
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages

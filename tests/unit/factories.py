@@ -288,6 +288,51 @@ LOCK: Data = {
 }
 
 
+def with_trees(recipe: Data) -> None:
+    """Adds to the toy recipe: two sources of others, and two builds, one of which needs the other."""
+    recipe["components"] |= {
+        "kernels": {
+            "git": {"url": "https://git.invalid/kernels.git", "commit": commit("1"), "ref": "main"},
+            "version": "1.0+g1",
+            "build": "python",
+            "provides": "kernels",
+            "sources": {"CUTLASS_DIR": "cutlass", "MATH_DIR": "mathlib/include"},
+            "needs": ["nccl-built"],
+            "build_env": {"FAST": "1"},
+        },
+        "cutlass": {"git": {"url": "https://git.invalid/cutlass.git", "commit": commit("2")}},
+        "mathlib": {"archive": {"url": "https://files.invalid/math-1.tar.gz", "sha256": "a" * 64}, "version": "1.0"},
+        "nccl-built": {
+            "git": {"url": "https://git.invalid/nccl.git", "commit": commit("3")},
+            "version": "2.31.2",
+            "build": "make",
+            "provides": "nccl-built",
+        },
+    }
+
+
+def tree_pin(name: str, version: str, **more: Any) -> Data:
+    """The entry of a source tree in a lock's plain data."""
+    tree = git_id(f"tree {name}")
+    made = {**file_pin(name, version), "file": f"{tree}.tar", "tree": tree, **more}
+    if "archive" not in more:
+        made["git"] = {"commit": git_id(name), "merged": git_id(f"merged {name}"), "heads": [], "submodules": []}
+    return made
+
+
+def locked_trees(lock: Data) -> None:
+    """What the lock has for `with_trees`."""
+    lock["sources"] |= {
+        "kernels": tree_pin("kernels", "1.0+g1", requires=["numpy>=2", "torch"]),
+        "cutlass": tree_pin("cutlass", "0+g222222222"),
+        "mathlib": tree_pin("mathlib", "1.0", archive={"file": "math-1.tar.gz", "size": 5, "sha256": "a" * 64}),
+        "nccl-built": tree_pin("nccl-built", "2.31.2"),
+    }
+    lock["packages"].append(file_pin("numpy", "2.4.0"))
+    lock["patches"]["kernels"] = [patched("source", ("faster", "src/k.cu"), installed="kernels/k.cu")]
+    del lock["patches"]["kernels"][0]["installed"]["kernels/k.cu"]
+
+
 def edited(data: Data, *edits: Edit) -> Data:
     """A deep copy of plain data, changed by each edit."""
     copied = copy.deepcopy(data)

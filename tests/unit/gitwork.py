@@ -41,9 +41,16 @@ class Work:
             path.write_text(text)
         for name in gone:
             (self.folder / name).unlink()
+        links = [(line.split()[1], line.split("\t")[1]) for line in self._links()]
         self.git("add", "--all", "--force")
+        # Their folders are not there, which git takes for a removal.
+        for commit, path in links:
+            self.git("update-index", "--add", "--cacheinfo", f"160000,{commit},{path}")
         self.git("commit", "--quiet", "--allow-empty", "-m", "x")
         return self.git("rev-parse", "HEAD")
+
+    def _links(self) -> list[str]:
+        return [line for line in self.git("ls-files", "--stage").splitlines() if line.startswith("160000")]
 
     def add_submodule(self, path: str, url: str, commit: str) -> None:
         """An entry of .gitmodules, and the commit at its path, for the next commit; no address is asked."""

@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "errors",
         "paths hashes",
         "yamlio proc net console store durations sarif",
-        "arch apt index sources yamledit",
+        "arch apt index kinds sources yamledit",
         "release",
         "project patchset",
         "component",

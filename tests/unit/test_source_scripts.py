@@ -275,8 +275,8 @@ def build_python(tree: Path, out: Path, backend: str, *words: str, **env: str) -
     tree.mkdir(exist_ok=True)
     (tree / "pyproject.toml").write_text(PYPROJECT)
     (tree / "backend.py").write_text(backend)
-    programs = {"UV": str(Path(sys.executable).parent / "uv"), "PYTHON": sys.executable}
-    return run("bash", SCRIPTS / "build-python.sh", tree, out, *words, env={**programs, **env})
+    given = {"UV": str(Path(sys.executable).parent / "uv"), "GRAFT_WATCH": str(tree.parent / "elsewhere")}
+    return run(sys.executable, SCRIPTS / "build-python.py", tree, out, *words, env={**given, **env})
 
 
 @pytest.mark.parametrize("variable", ["SETUPTOOLS_SCM_PRETEND_VERSION", "VLLM_VERSION_OVERRIDE"])
@@ -293,7 +293,7 @@ def test_a_wheel_of_another_version_is_an_error(tmp_path: Path) -> None:
     backend = BACKEND.replace("os.environ[VARIABLE]", "'7.0'")
     done = build_python(tmp_path / "tree", tmp_path / "out", backend, "tiny", "1.2")
     assert done.returncode == 1
-    assert "built ['tiny-7.0-py3-none-any.whl'], not tiny 1.2" in done.stderr
+    assert "built tiny-7.0-py3-none-any.whl, not tiny 1.2" in done.stderr
 
 
 def test_a_backend_that_fails_fails_the_stage(tmp_path: Path) -> None:
@@ -321,7 +321,12 @@ src.build:
 \techo '$(NVCC_GENCODE) $(CUDA_HOME)' > $(BUILDDIR)/include/nccl.h
 \techo deep > $(BUILDDIR)/include/nccl/net.h
 """
-MADE = {"NVCC_GENCODE": "-gencode=arch=compute_120a,code=sm_120a", "CUDA_HOME": "/usr/local/cuda", "GRAFT_JOBS": "1"}
+MADE = {
+    "GRAFT_WATCH": "",
+    "NVCC_GENCODE": "-gencode=arch=compute_120a,code=sm_120a",
+    "CUDA_HOME": "/usr/local/cuda",
+    "GRAFT_JOBS": "1",
+}
 
 
 def build_make(
@@ -398,7 +403,7 @@ def test_debian_packages_have_the_versions_that_were_asked_for(tmp_path: Path) -
     assert run("sh", SCRIPTS / "check-debs.sh", "liby=1", env=env).returncode != 0
 
 
-@pytest.mark.parametrize("script", ["checkout-git.sh", "build-python.sh", "unpack-archive.sh", "venv-of-image.sh"])
+@pytest.mark.parametrize("script", ["checkout-git.sh", "unpack-tree.sh", "unpack-archive.sh", "venv-of-image.sh"])
 def test_a_script_is_bash_that_parses(script: str) -> None:
     assert run("bash", "-n", SCRIPTS / script).returncode == 0
 

@@ -25,6 +25,7 @@ from graft.commands.session import (
     remember,
     wanted,
 )
+from graft.commands.trees import bring_trees
 from graft.commands.unreachable import refuse_unlocked
 from graft.errors import BadInput, GateFailed
 from graft.plan import Plan, installed_path
@@ -95,6 +96,7 @@ def build(session: Session, planned: Plan, engine: Engine, *, no_cache: bool = F
 
     rendered = render(session.paths, planned)
     started = time.monotonic()
+    bring_trees(session, planned.recipe, {b.name: b.source for b in (*planned.sources, *planned.builds)})
     fetched = fetch(session.store, wanted(session, planned), session.console, offline=session.offline)
     if fetched > FETCH_SAMPLE:
         durations(session).note({FETCH_STEP: (time.monotonic() - started) * 1e9 / fetched})

@@ -11,6 +11,7 @@ from graft import index, patching
 from graft.commands.patch_sources import tree_of
 from graft.commands.programs import lock_tools
 from graft.commands.session import Session, component_file, lock_inputs, patchsets, sources_of
+from graft.commands.trees import bring_trees, is_tree, lock_trees
 from graft.commands.unreachable import refuse_unlockable
 from graft.errors import BadInput, FetchFailed, GraftError, LockStale
 from graft.fetch import fetch
@@ -88,8 +89,11 @@ def _resolve(
         parts = ", ".join(sorted({"packages", "base"} - keep))
         raise FetchFailed(f"offline, and these parts must be resolved: {parts}", cure="run make lock without OFFLINE=1")
     if old is not None and "packages" in keep:
+        # Patches are judged against the trees.
+        bring_trees(session, recipe, {name: pin for name, pin in old.sources.items() if name in sets})
         found = Resolved(old.packages, old.builder, old.sources, old.date, old.resolver)
     else:
+        trees = lock_trees(session, recipe, old)
         with session.console.step("resolve the packages"):
             found = resolve_packages(
                 session.project,
@@ -98,6 +102,7 @@ def _resolve(
                 os.environ,
                 previous=old.packages if old is not None else (),
                 upgrade=upgrade,
+                trees=trees,
             )
     base = old.base if old is not None and "base" in keep else _resolve_base(session, recipe)
     patches = old.patches if old is not None and "patches" in keep else _judge(session, recipe, sets, found, old)
@@ -152,7 +157,8 @@ def _judge(
     """Every patch against its component's pristine files. Raises PatchMismatch."""
     sources = sources_of(session, recipe)
     files = {component: component_file(resolved, recipe, component) for component in sets}
-    fetch(session.store, sources.files(files.values()), session.console, offline=session.offline)
+    downloaded = [pin for pin in files.values() if not is_tree(pin)]
+    fetch(session.store, sources.files(downloaded), session.console, offline=session.offline)
     judged: dict[str, tuple[PatchedComponent, ...]] = {}
     with session.console.step("judge the patches"):
         for component, found in sets.items():

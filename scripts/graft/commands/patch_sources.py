@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from graft.commands.session import Session, component_file, sources_of
-from graft.lock import FilePin, Lock
+from graft.commands.trees import bring_trees
+from graft.lock import FilePin, Lock, SourcePin
 from graft.patching.model import SourceTree
 from graft.patching.pristine import PristineFiles
 from graft.patchset import Target
@@ -37,7 +38,11 @@ def fetched_tree(session: Session, recipe: Recipe, pin: FilePin, target: Target,
     # Here: looking at patches whose files are at hand takes no HTTP client.
     from graft.fetch import fetch
 
-    fetch(session.store, sources_of(session, recipe).files([pin]), session.console, offline=session.offline)
+    if isinstance(pin, SourcePin) and pin.tree is not None:
+        name = next(n for n, c in recipe.components.items() if (c.distribution or n) == pin.name)
+        bring_trees(session, recipe, {name: pin})
+    else:
+        fetch(session.store, sources_of(session, recipe).files([pin]), session.console, offline=session.offline)
     made = tree_of(session, pin, target, paths)
     assert made is not None
     return made

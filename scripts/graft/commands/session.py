@@ -226,12 +226,12 @@ def wanted(session: Session, planned: Plan) -> list[Wanted]:
     """Every locked file that the plan's image is made from."""
     sources = sources_of(session, planned.recipe)
     pins: list[FilePin] = [*planned.lock.image_packages(planned.arch.name), *planned.lock.build_packages()]
-    pins += [planned.lock.tool("uv"), *(build.source for build in planned.builds)]
+    pins += [planned.lock.tool("uv"), *(b.source for b in (*planned.sources, *planned.builds) if not b.source.tree)]
     return [*sources.files(pins), *sources.debs(planned.lock.base.packages)]
 
 
 def component_file(locked: Lock | Resolved, recipe: Recipe, component: str) -> FilePin:
-    """The file that a component is made from, in a lock or in what will become one: its sdist, or its wheel."""
+    """The file that a component is made from, in a lock or in what will become one: its source, or its wheel."""
     if component in locked.sources:
         return locked.sources[component]
     name = recipe.components[component].distribution

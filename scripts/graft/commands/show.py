@@ -104,11 +104,13 @@ def _rows(planned: Plan) -> list[list[str]]:
     base = planned.lock.base
     rows = [["base", f"{len(base.packages)} Debian packages", size(sum(p.size for p in base.packages)), ""]]
     rows += [[layer.name, f"{len(layer.packages)} wheels", size(layer.size), ""] for layer in planned.layers]
+    for tree in planned.sources:
+        rows.append([tree.name, f"source from {tree.source.origin}", size(tree.source.size), tree.keyed.short])
     for build in planned.builds:
-        modules = ", ".join(build.component.modules)
-        rows.append(
-            [build.name, f"compile {modules} for {planned.arch.nvcc}", size(build.source.size), build.keyed.short]
-        )
+        what = f"compile {', '.join(build.component.modules)}" if build.component.modules else "build"
+        origin = f" from {build.source.origin}" if build.source.tree else ""
+        what = f"{what} for {planned.arch.nvcc}{origin}"
+        rows.append([build.name, what, size(build.source.size), build.keyed.short])
     for overlay in planned.overlays:
         rows.append([overlay.name, f"{len(overlay.patched.installed)} patched files", "", overlay.keyed.short])
     return rows

@@ -10,8 +10,10 @@ from graft.errors import BadInput, FetchFailed, LockStale
 from graft.pins import Input, inputs_of_recipe
 from graft.recipe import Recipe
 
-#: What a lock can name today: files of the host's package index.
+#: What a lock can name today: files of the host's package index,
 LOCKABLE = frozenset({"index", "wheels", "tools"})
+#: ... and what a recipe pins by its content.
+PINNED = frozenset({"git", "pull", "archive"})
 
 
 def refuse_unlocked(session: Session, recipe: Recipe, *, asked: bool) -> NoReturn:
@@ -53,6 +55,8 @@ def refuse_unlockable(session: Session, recipe: Recipe, *, check: bool) -> None:
 def _lockable(item: Input, *, bootstrap: bool) -> bool:
     if item.kind in ("base", "apt"):
         return bootstrap
+    if item.kind in PINNED:
+        return item.state == "pinned"
     return item.kind in LOCKABLE and not item.address
 
 

@@ -28,17 +28,18 @@ from graft.commands.session import (
     plan_for,
     sources_of,
 )
+from graft.commands.trees import is_tree
 from graft.console import size
 from graft.errors import BadInput, FetchFailed, GraftError, PatchMismatch
 from graft.fetch import fetch
-from graft.lock import FilePin, Lock, load_lock, write_atomic, write_lock
+from graft.lock import FilePin, Lock, SourcePin, load_lock, write_atomic, write_lock
 from graft.patching import one_target, read_wheel_members, touched_paths, wheel_names
 from graft.patching.ends import evidence_files
 from graft.patching.swap import editing
 from graft.patchset import load_patchset
 from graft.recipe import Recipe, load_recipe, recipe_of
 from graft.report import SeriesReport, counted
-from graft.resolve import Resolved, newest_versions, resolve_packages
+from graft.resolve import Resolved, is_on_index, newest_versions, resolve_packages
 from graft.yamledit import with_values
 from graft.yamlio import Position, parse
 
@@ -88,7 +89,7 @@ def update(session: Session, components: Sequence[str], *, to: str | None = None
     old = load_lock(paths, recipe.recipe)
     path = paths.recipe(recipe.recipe)
     raw = path.read_bytes()
-    versions = _newest(session, recipe, wanted, _versions(old))
+    versions = _newest(session, recipe, wanted, old)
     changes = {name: versions[c.distribution] for name, c in recipe.components.items() if c.distribution in versions}
     changes = {name: version for name, version in changes.items() if version != recipe.components[name].version}
     if not changes:
@@ -122,18 +123,23 @@ def update(session: Session, components: Sequence[str], *, to: str | None = None
     session.console.result(line, found.as_dict())
 
 
-def _newest(session: Session, recipe: Recipe, wanted: Mapping[str, str], locked: Mapping[str, str]) -> dict[str, str]:
+def _newest(session: Session, recipe: Recipe, wanted: Mapping[str, str], old: Lock) -> dict[str, str]:
     """The closure with the newest versions of what is wanted, and everything else moved only as far as it must.
 
     Two questions: what the index has kept as it is would hold the wanted ones back.
     """
-    indexes = index.discover(session.project.index)
+    indexes, locked, trees = index.discover(session.project.index), _versions(old), _trees(old)
     own = {component.distribution for component in recipe.components.values()}
     others = {name: version for name, version in locked.items() if name not in own}
     with session.console.step("ask the index"):
-        free = newest_versions(session.project, recipe, wanted, indexes, os.environ, previous=others)
+        free = newest_versions(session.project, recipe, wanted, indexes, os.environ, previous=others, trees=trees)
         exact = {name: f"=={free[name]}" for name in wanted if name in free}
-        return newest_versions(session.project, recipe, exact, indexes, os.environ, previous=locked)
+        return newest_versions(session.project, recipe, exact, indexes, os.environ, previous=locked, trees=trees)
+
+
+def _trees(locked: Lock) -> dict[str, SourcePin]:
+    """The sources that no index has; an update leaves them as they are."""
+    return {name: pin for name, pin in locked.sources.items() if is_tree(pin)}
 
 
 def _write(session: Session, recipe: Recipe, path: Path, raw: bytes, made: bytes, lock: Lock) -> None:
@@ -154,8 +160,13 @@ def _wanted(session: Session, recipe: Recipe, components: Sequence[str], to: str
         if name not in recipe.components:
             there = ", ".join(recipe.components)
             raise BadInput(f"recipe {recipe.recipe} has no component {name}", where=where, cure=f"there is: {there}")
+    indexed = [name for name, component in recipe.components.items() if is_on_index(component)]
+    fixed = [name for name in components if name not in indexed]
+    if fixed:
+        cure = "an update asks the package index; pin another commit or archive in the recipe, then run: make lock"
+        raise BadInput(f"{fixed[0]} is not from a package index", where=where, cure=cure)
     if to is None:
-        return {recipe.components[name].distribution: "" for name in (components or recipe.components)}
+        return {recipe.components[name].distribution: "" for name in (components or indexed)}
     if len(components) != 1:
         raise BadInput("--to is a version of one component", where="arguments", cure="graft update vllm --to 0.33.0")
     try:
@@ -184,10 +195,10 @@ def _resolve(session: Session, made: bytes, old: Lock, versions: Mapping[str, st
     ]
     with session.console.step("resolve the packages"):
         found = resolve_packages(
-            session.project, recipe, index.discover(session.project.index), os.environ, previous=kept
+            session.project, recipe, index.discover(session.project.index), os.environ, previous=kept, trees=_trees(old)
         )
     wanted = [component_file(found, recipe, name) for name in _interesting(recipe, old)]
-    fetch(session.store, sources_of(session, recipe).files(wanted), session.console)
+    fetch(session.store, sources_of(session, recipe).files(p for p in wanted if not is_tree(p)), session.console)
     return recipe, found
 
 

@@ -3,6 +3,6 @@
 from graft.gitstore.mirror import Mirrors, Wanted
 from graft.gitstore.store import GitTree, TreeStore
 from graft.gitstore.submodules import Submodule
-from graft.gitstore.tree import tar_of, tree_id, unpack
+from graft.gitstore.tree import Packed, keep, newest_day, tree_id
 
-__all__ = ["GitTree", "Mirrors", "Submodule", "TreeStore", "Wanted", "tar_of", "tree_id", "unpack"]
+__all__ = ["GitTree", "Mirrors", "Packed", "Submodule", "TreeStore", "Wanted", "keep", "newest_day", "tree_id"]

@@ -6,16 +6,21 @@ Nothing is believed on the way: the ids of all files and folders are computed ag
 from __future__ import annotations
 
 import contextlib
+import datetime
 import hashlib
 import io
+import lzma
 import tarfile
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from graft.errors import BadInput, FetchFailed
 from graft.gitstore.submodules import LINK, Content
+from graft.hashes import file_sha256
 from graft.patching.repository import Repository
+from graft.patching.temporary import temporary
 from graft.store import CHECKED_MTIME, mark_checked
 
 #: The first line of what Git LFS commits in place of a file.
@@ -27,73 +32,54 @@ EXECUTABLE = "100755"
 PROTECT = ("-c", "core.protectHFS=true", "-c", "core.protectNTFS=true")
 
 
+#: A store's tree lies in one folder, as the files of an sdist do.
+TOP = "tree"
+
+
 @dataclass(frozen=True)
 class Packed:
-    """A tree in the store: its git id, the bytes of its files, and the tar."""
+    """A tree in the store: its git id, and the tar with its sha256 and its size in bytes."""
 
     tree: str
+    sha256: str
     size: int
     file: Path
 
 
-def tar_of(root: Path, tree: str) -> Path:
-    """Where the store has a tree, or would have it."""
-    return root / f"{tree}.tar"
-
-
 def pack(root: Path, scratch: Repository, name: str, content: Content) -> Packed:
-    """Put a tree with its submodules in place into the store; one that is there is not made again.
+    """Put a tree with its submodules in place into the store.
 
     Raises BadInput for Git LFS pointers and for paths that no tree should hold, FetchFailed for objects that are
     damaged or missing.
     """
     tree = _write_tree(scratch, name, content)
-    target = tar_of(root, tree)
-    if not target.is_file():
-        root.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f"{target.name}.part")
-        raw = scratch.folder / "graft-archive"
-        (scratch.folder / "info" / "attributes").write_text(ATTRIBUTES)
-        what = f"{name}: tree {tree} cannot be read from the store"
-        scratch.git("archive", "--format=tar", f"--output={raw}", tree, error=FetchFailed, what=what, cure=DAMAGED)
-        try:
-            proven = _normalise(raw, part, name)
-            if proven != tree:
-                raise FetchFailed(f"{name}: the files in the store are tree {proven}, not {tree}", cure=DAMAGED)
-            mark_checked(part)
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
-            raw.unlink(missing_ok=True)
-    return Packed(tree, size_of(target), target)
+    raw = scratch.folder / "graft-archive"
+    (scratch.folder / "info" / "attributes").write_text(ATTRIBUTES)
+    what = f"{name}: tree {tree} cannot be read from the store"
+    argv = ("archive", "--format=tar", f"--prefix={TOP}/", f"--output={raw}", tree)
+    scratch.git(*argv, error=FetchFailed, what=what, cure=DAMAGED)
+    packed = keep(root, raw, name)
+    if packed.tree != tree:
+        packed.file.unlink()
+        raise FetchFailed(f"{name}: the files in the store are tree {packed.tree}, not {tree}", cure=DAMAGED)
+    return packed
+
+
+def keep(root: Path, archive: Path, name: str) -> Packed:
+    """Put the files of a tar, below its one top folder, into the store as a tree. Raises BadInput and FetchFailed."""
+    root.mkdir(parents=True, exist_ok=True)
+    with temporary("graft-tree-", root) as work:
+        part = work / "tree.tar"
+        tree = _normalise(archive, part, name)
+        digest = file_sha256(part)
+        target = root / digest / f"{tree}.tar"
+        target.parent.mkdir(exist_ok=True)
+        mark_checked(part)
+        part.replace(target)
+    return Packed(tree, digest, target.stat().st_size, target)
 
 
 DAMAGED = "the mirror is damaged: remove .graft/store/git, then run the same command"
-
-
-def size_of(file: Path) -> int:
-    """Bytes of all files of a tree in the store. Raises FetchFailed for one that is damaged."""
-    with _opened(file) as tar:
-        return sum(member.size for member in tar)
-
-
-def unpack(file: Path, tree: str, into: Path) -> None:
-    """The files of a tree into an empty folder. Raises FetchFailed, with nothing written, for another tree."""
-    with _opened(file) as tar:
-        found = tree_id({member.name: _entry(member, _bytes(tar, member)) for member in tar})
-    if found != tree:
-        file.unlink()
-        what = f"{file.name} held tree {found} and was removed"
-        raise FetchFailed(what, cure="run the same command: it is made again")
-    with _opened(file) as tar:
-        for member in tar:
-            target = into / member.name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if member.issym():
-                target.symlink_to(member.linkname)
-            else:
-                target.write_bytes(_bytes(tar, member))
-                target.chmod(member.mode)
 
 
 def tree_id(files: Mapping[str, tuple[str, str]]) -> str:
@@ -143,14 +129,16 @@ def _mode(mode: str) -> str:
     return mode if mode in (LINK, EXECUTABLE) else "100644"
 
 
-def _normalise(raw: Path, part: Path, name: str) -> str:
-    """A tar that git wrote in the one form that the store keeps; the tree that its bytes are."""
+def _normalise(archive: Path, part: Path, name: str) -> str:
+    """A tar in the one form that the store keeps; the tree that its files are."""
     proof: dict[str, tuple[str, str]] = {}
     pointers: list[str] = []
     # PAX, because names may be long and of any bytes.
-    with _opened(raw) as source, tarfile.open(part, "w", format=tarfile.PAX_FORMAT, encoding="utf-8") as out:
-        for member in sorted((m for m in source if not m.isdir()), key=lambda m: m.name):
-            made = tarfile.TarInfo(member.name)
+    with _opened(archive, name) as source, tarfile.open(part, "w", format=tarfile.PAX_FORMAT, encoding="utf-8") as out:
+        members = _members(source, name)
+        for path in sorted(members):
+            member = members[path]
+            made = tarfile.TarInfo(f"{TOP}/{path}")
             made.mtime = CHECKED_MTIME
             data = _bytes(source, member)
             if member.issym():
@@ -158,9 +146,10 @@ def _normalise(raw: Path, part: Path, name: str) -> str:
                 out.addfile(made)
             else:
                 made.size, made.mode = len(data), 0o755 if member.mode & 0o100 else 0o644
-                pointers += [member.name] if data.startswith(LFS) and len(data) < 1024 else []
+                pointers += [path] if data.startswith(LFS) and len(data) < 1024 else []
                 out.addfile(made, io.BytesIO(data))
-            proof[member.name] = _entry(made, data)
+            mode = LINK if member.issym() else EXECUTABLE if made.mode & 0o100 else "100644"
+            proof[path] = (mode, _object("blob", data))
     if pointers:
         more = f" and {len(pointers) - 1} more" if len(pointers) > 1 else ""
         raise BadInput(
@@ -169,6 +158,44 @@ def _normalise(raw: Path, part: Path, name: str) -> str:
             "commit without them",
         )
     return tree_id(proof)
+
+
+def _members(tar: tarfile.TarFile, name: str) -> dict[str, tarfile.TarInfo]:
+    """path below the top folder -> file or link. Raises BadInput for what a source tree should not hold."""
+    found: dict[str, tarfile.TarInfo] = {}
+    tops: set[str] = set()
+    for member in tar:
+        top, _, path = member.name.removeprefix("./").rstrip("/").partition("/")
+        tops.add(top)
+        if len(tops) > 1:
+            said = ", ".join(sorted(tops))
+            raise BadInput(f"{name}: the archive does not hold one top folder with files, but {said}", cure=OTHER)
+        parts = path.split("/")
+        if member.isdir():
+            continue
+        if not (member.isreg() or member.issym() or member.islnk()):
+            raise BadInput(f"{name}: {member.name} is a device or a pipe", cure=OTHER)
+        if not path or member.name.startswith("/") or {"..", ".", ""} & {top, *parts} or "\\" in path:
+            raise BadInput(f"{name}: {member.name!r} lies outside of a top folder", cure=OTHER)
+        if any(part.casefold() == ".git" for part in parts) or path in found:
+            raise BadInput(f"{name}: {member.name} stands twice, or belongs to a git repository", cure=OTHER)
+        found[path] = member
+    if not found:
+        raise BadInput(f"{name}: the archive holds no file", cure=OTHER)
+    behind = [path for path in found if any(str(above) in found for above in PurePosixPath(path).parents)]
+    if behind:
+        raise BadInput(f"{name}: {behind[0]} lies below something that is no folder", cure=OTHER)
+    return found
+
+
+OTHER = "use another archive, or the project's git repository"
+
+
+def newest_day(archive: Path, name: str) -> str:
+    """The newest time in an archive as a day in UTC, for an archive has no other date."""
+    with _opened(archive, name) as tar:
+        seconds = max((int(member.mtime) for member in tar), default=0)
+    return datetime.datetime.fromtimestamp(max(seconds, CHECKED_MTIME), datetime.UTC).date().isoformat()
 
 
 def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -180,19 +207,10 @@ def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return stream.read()
 
 
-def _entry(member: tarfile.TarInfo, data: bytes) -> tuple[str, str]:
-    mode = LINK if member.issym() else EXECUTABLE if member.mode & 0o100 else "100644"
-    return mode, _object("blob", data)
-
-
 @contextlib.contextmanager
-def _opened(file: Path) -> Iterator[tarfile.TarFile]:
+def _opened(archive: Path, name: str) -> Iterator[tarfile.TarFile]:
     try:
-        with tarfile.open(file, "r:") as tar:
+        with tarfile.open(archive) as tar:
             yield tar
-    except (OSError, tarfile.TarError, EOFError) as problem:
-        file.unlink(missing_ok=True)
-        raise FetchFailed(
-            f"{file.name} in the store cannot be read and was removed: {problem}",
-            cure="run the same command: it is made again",
-        ) from problem
+    except (OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as problem:
+        raise BadInput(f"{name}: no tar file that can be read: {problem}", where=archive.name, cure=OTHER) from problem

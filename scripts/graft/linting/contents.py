@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from graft.lock import FilePin, write_atomic
+from graft.lock import FilePin, SourcePin, write_atomic
 from graft.store import CHECKED_MTIME, Store
 
 #: Part of all that is kept: raised when it means something else.
@@ -61,6 +61,8 @@ class Library:
 
     def read(self, pin: FilePin) -> Contents | None:
         """What a file says; None when it is not at hand or says nothing that can be read."""
+        if isinstance(pin, SourcePin) and pin.tree is not None:
+            return Contents(pin.requires, "", {})
         known = self.kept(_file(pin))
         if known is not None:
             requires = known["requires"]
@@ -120,6 +122,14 @@ def _metadata(raw: bytes) -> tuple[tuple[str, ...] | None, str]:
     dynamic = {str(value).lower() for value in headers.get_all("Dynamic") or ()}
     requires = tuple(str(value) for value in headers.get_all("Requires-Dist") or ())
     return None if "requires-dist" in dynamic else requires, str(headers.get("Requires-Python") or "")
+
+
+def requirements_of(metadata: bytes) -> tuple[str, ...] | None:
+    """Requires-Dist of a PKG-INFO or METADATA; None where it is declared dynamic, or too old to be believed."""
+    headers = email.parser.HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    version = str(headers.get("Metadata-Version") or "0").split(".")
+    # PEP 643: before 2.2 the metadata of an sdist may be other than that of what is built from it.
+    return _metadata(metadata)[0] if [int(n) for n in version if n.isdigit()] >= [2, 2] else None
 
 
 def _installed(path: str) -> str:

@@ -140,7 +140,13 @@ def index_local_version(facts: RecipeFacts) -> Iterable[Hit]:
     for name, component in facts.recipe.components.items():
         local = component.version.partition("+")[2]
         file = locked.get(component.distribution)
-        if local and file is not None and f"+{local}-" not in file and f"+{local}.tar" not in file:
+        if (
+            local
+            and component.kind in ("wheel", "sdist")
+            and file is not None
+            and f"+{local}-" not in file
+            and f"+{local}.tar" not in file
+        ):
             message = f"{component.distribution} {component.version} is locked as {file}, without +{local}"
             yield Hit(message, facts.where("components", name, "version"), about=component.distribution)
 

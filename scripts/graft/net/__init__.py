@@ -127,6 +127,53 @@ def download(
             part.replace(target)
 
 
+def download_whole(client: Session, url: str, target: Path, sha256: str, *, what: str) -> None:
+    """Fetch a file of which only the hash (sha256, hex) is known, at once and whole; one that is there is kept.
+
+    Raises FetchFailed: refused, gone after all attempts, wrong bytes, disk full.
+    """
+    part = target.with_name(target.name + ".part")
+    with _disk_errors(what):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(Path(f"{target}.lock"), None):
+            if target.is_file() and file_sha256(target) == sha256:
+                return
+            parts = urlsplit(url)
+            if parts.scheme == "file":
+                _copy(Path(unquote(parts.path)), part, what, lambda count: None, 0)
+            else:
+                _whole(client, url, part, what)
+            found = file_sha256(part)
+            if found != sha256:
+                part.unlink()
+                raise FetchFailed(
+                    f"{what}: wrong bytes: sha256 {found}; the recipe says {sha256}", cure=WRONG_BYTES_CURE
+                )
+            part.replace(target)
+
+
+def _whole(client: Session, url: str, part: Path, what: str) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with _get(client, url, {"Accept-Encoding": "identity"}, stream=True) as response:
+                if response.status_code in TRANSIENT:
+                    raise _Transient(f"HTTP {response.status_code}")
+                _refuse(response, what)
+                with part.open("wb") as sink:
+                    for chunk in response.iter_content(CHUNK):
+                        sink.write(chunk)
+                if _announced(response) not in (None, part.stat().st_size):
+                    raise _Transient("the connection was closed early")
+                return
+        except (requests.RequestException, _Transient) as problem:
+            if attempt == ATTEMPTS:
+                raise FetchFailed(
+                    f"{what}: gave up after {ATTEMPTS} attempts ({_reason(problem)})",
+                    cure="check the network, then run the same command",
+                ) from None
+            _sleep(attempt, None)
+
+
 @contextlib.contextmanager
 def _locked(path: Path, stop: threading.Event | None) -> Iterator[None]:
     """Hold the lock file; while another process has it, look whether we were asked to stop."""

@@ -85,10 +85,10 @@ def sdist_tree(archive: Path, paths: Collection[str]) -> SourceTree:
     with _open_sdist(archive) as tar:
         for member in tar:
             _top, path = _checked(member, archive)
-            if path is None or not member.isreg():
+            if path is None or member.isdir():
                 continue
             names.add(path)
-            if path in paths:
+            if path in paths and member.isreg():
                 files[path] = _contents(tar, member, path, archive)
                 executable |= {path} if member.mode & 0o111 else set()
     return SourceTree(files, frozenset(executable), frozenset(names))
@@ -188,9 +188,13 @@ def _open_sdist(archive: Path) -> Iterator[tarfile.TarFile]:
         raise BadInput(f"cannot be unpacked: {problem}", where=str(archive)) from problem
 
 
+#: A tree that Graft packed and proved, as git has it: symbolic links belong to it.
+TREE_SUFFIX = ".tar"
+
+
 def _checked(member: tarfile.TarInfo, archive: Path) -> tuple[str, str | None]:
     parts = PurePosixPath(member.name).parts
-    if not (member.isreg() or member.isdir()):
+    if not (member.isreg() or member.isdir() or (member.issym() and archive.suffix == TREE_SUFFIX)):
         raise BadInput(f"{member.name} is a link or a device", where=archive.name)
     if not parts or parts[0] == "/" or ".." in parts or "\\" in member.name:
         raise BadInput(f"{member.name!r} lies outside the archive", where=archive.name)
@@ -200,6 +204,10 @@ def _checked(member: tarfile.TarInfo, archive: Path) -> tuple[str, str | None]:
 
 
 def _write(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> None:
+    if member.issym():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.symlink_to(member.linkname)
+        return
     data = tar.extractfile(member)
     assert data is not None
     target.parent.mkdir(parents=True, exist_ok=True)

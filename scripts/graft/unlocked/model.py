@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graft.arch import Arch
+from graft.kinds import kind_of
 from graft.pins import Input
 from graft.plan import CHANNELS, Keyed, site_packages
 from graft.project import Base, Project
@@ -47,6 +48,16 @@ class OpenBuild:
     def stages(self) -> tuple[str, ...]:
         """Its stages, in order: files of images/stages/."""
         return stages_of(self.component)
+
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Lines of its log that mean a part of it is missing."""
+        return kind_of(self.component.build).refused if self.component.build else ()
+
+    @property
+    def needs(self) -> None:
+        """What it needs at run time: nobody knows before it is built."""
+        return None
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -179,7 +190,7 @@ def stages_of(component: Component) -> tuple[str, ...]:
     if component.image is not None:
         return ("build-image",)
     source = f"source-{component.kind}"
-    return (source,) if component.build is None else (source, f"build-{component.build}")
+    return (source,) if component.build is None else (source, f"build-{kind_of(component.build).stage}")
 
 
 def skeleton_of(base: Base) -> tuple[str, str, str]:

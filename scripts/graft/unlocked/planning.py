@@ -8,14 +8,11 @@ from graft import __version__
 from graft.arch import Arch
 from graft.hashes import digest_of
 from graft.pins import component_inputs, inputs_of_recipe
-from graft.plan import CHANNELS, CUDA_PREFIXES, ImageSources, Keyed, files_of, site_packages
+from graft.plan import BUILD_EPOCH, CHANNELS, CUDA_PREFIXES, ImageSources, Keyed, files_of, site_packages
 from graft.project import Base, Project
 from graft.recipe import Component, Recipe
 from graft.tags import check_tag
 from graft.unlocked.model import OpenBuild, OpenLayer, UnlockedPlan, component_labels, skeleton_of, stages_of
-
-#: One time for all, as in every stage that compiles.
-BUILD_EPOCH = "1577836800"
 
 
 def unlocked_plan(
@@ -134,10 +131,15 @@ def _build(
             "options": digest_of([component.build, component.provides, component.version, sorted(component.modules)]),
             "environment": digest_of(environment),
             "toolchain": digest_of(dict(toolchain)),
-            **{f"source {variable}": made[other].keyed.key for variable, other in component.sources.items()},
+            **{f"source {variable}": _tree_key(made, other) for variable, other in component.sources.items()},
             **{f"needs {other}": made[other].keyed.key for other in component.needs},
         }
     return OpenBuild(name, component, inputs, environment, dict(sorted(component.sources.items())), Keyed(keyed))
+
+
+def _tree_key(made: Mapping[str, OpenBuild], reference: str) -> str:
+    component, slash, folder = reference.partition("/")
+    return made[component].keyed.key + slash + folder
 
 
 def _environment(base: Base, recipe: Recipe, component: Component, arch: Arch) -> dict[str, str]:

@@ -1,0 +1,183 @@
+"""One component's build, watched: it may use what it was given, write where it was told, and download nothing.
+
+Used by build-python.py and build-make.py, which lie beside it. Every refusal ends with the cause in a few lines: of a
+long log only the end is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import socketserver
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+DEFAULT_JOB_GB = 4
+#: What a build has no business with. /src holds its tree and, read-only, those of others.
+WATCHED = "/opt:/usr:/etc:/src:/root:/var:/home"
+#: How programs say what they could not download; the group is what they wanted.
+WANTED = (
+    r"unable to access '([^']+)'",
+    r"fatal: repository '([^']+)'",
+    r"Failed to clone repository: '([^']+)'",
+    r"[Dd]ownloading '([^']+)' failed",
+    r"Failed to download [`'\"]?([^`'\" ]+)",
+    r"HTTPS?ConnectionPool\(host='([^']+)'",
+    r"No matching distribution found for (.+)",
+    r"Could not find a version that satisfies the requirement (\S+)",
+    r"Could not resolve host(?:name)?:? (\S+)",
+)
+#: How compilers and build systems begin the line that says what is wrong.
+CAUSES = (
+    r"^\S+?[:(]\d+[:)].*?\b(?:fatal )?error\b",
+    r"\b(?:nvcc|ptxas|cicc|nvlink|cudafe\+\+)\b ?(?:fatal|error)",
+    r"^\s*(?:fatal )?error(?:\[E\d+\])?: ",
+    r"^CMake Error",
+    r"undefined reference to|cannot find -l",
+    r"^\w*(?:Error|Exception)\b: ",
+    r"^g?make(?:\[\d+\])?: \*\*\*",
+    r"^\s*ninja: error",
+)
+OUT_OF_MEMORY = re.compile(r"\bKilled\b|signal 9|std::bad_alloc|Cannot allocate memory")
+MAX_LINES = 3
+GRACE_SECONDS = 1.0
+
+
+class BuildError(Exception):
+    """The build failed, or what it made or did is not what was asked for."""
+
+
+def run(argv: Sequence[str | Path], env: Mapping[str, str], cwd: Path, own: Iterable[Path]) -> list[str]:
+    """The lines that a build printed, also shown as they come. own: the folders that it may write to.
+
+    Raises BuildError when it fails, wants something from the network, or writes elsewhere.
+    """
+    watched = [Path(name) for name in os.environ.get("GRAFT_WATCH", WATCHED).split(":") if name]
+    before = _files(watched, own)
+    with _Network() as network:
+        process = subprocess.Popen(
+            [str(word) for word in argv],
+            env={**env, **network.env},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        network.on_request = lambda: _end_soon(process)
+        lines = []
+        assert process.stdout is not None
+        for raw in process.stdout:
+            lines.append(raw.decode("utf-8", "replace").rstrip("\n"))
+            print(lines[-1], file=sys.stderr, flush=True)
+        rc = process.wait()
+        wanted = network.wanted
+    if wanted or rc != 0:
+        raise BuildError(_why(lines, rc, wanted))
+    written = [path for path, time in _files(watched, own).items() if before.get(path) != time]
+    if written:
+        more = f" and {len(written) - 1} more" if len(written) > 1 else ""
+        raise BuildError(f"it wrote outside of its output: {min(written)}{more}")
+    return lines
+
+
+def jobs() -> int:
+    """Compilers at once: as many as Graft says, else as there are cores and as free memory holds."""
+    if given := os.environ.get("GRAFT_JOBS"):
+        return int(given)
+    job = int(os.environ.get("GRAFT_JOB_GB") or DEFAULT_JOB_GB) << 30
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    memory = int(available[1]) * 1024 if available else job
+    return max(1, min(len(os.sched_getaffinity(0)), memory // job))
+
+
+def cause(lines: Sequence[str]) -> str:
+    """The lines of a failed build's output that say what is wrong: the first ones of the most telling kind."""
+    found: list[str] = []
+    for pattern in CAUSES:
+        found = [line.strip()[:300] for line in lines if re.search(pattern, line)]
+        if found:
+            break
+    said = list(dict.fromkeys(found))[:MAX_LINES] or [line.strip()[:300] for line in lines if line.strip()][-1:]
+    return "; ".join(said) or "it printed nothing"
+
+
+def _why(lines: Sequence[str], rc: int, asked: Sequence[str]) -> str:
+    # What a program says itself is a whole address; what it asked for may be a host alone.
+    said = [match[1] for pattern in WANTED for line in lines if (match := re.search(pattern, line))]
+    if wanted := (said or list(asked)):
+        return (
+            f"it wanted to download {wanted[0]}, and a build has no network: make that a component of the recipe, and "
+            "hand it over in `sources`, or add what it asks for to the build requirements"
+        )
+    if any(OUT_OF_MEMORY.search(line) for line in lines) or rc in (-9, 137):
+        return f"it ran out of memory (fewer JOBS need less): {cause(lines)}"
+    return f"it ended with {rc}: {cause(lines)}"
+
+
+def _end_soon(process: subprocess.Popen[bytes]) -> None:
+    # The program that was refused may still say what it wanted: the network knows the host alone.
+    timer = threading.Timer(GRACE_SECONDS, _end, [process])
+    timer.daemon = True
+    timer.start()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+
+
+def _files(folders: Iterable[Path], own: Iterable[Path]) -> dict[str, int]:
+    """File -> the time of its last change, which no program can set."""
+    mine = {str(path) for path in own}
+    found: dict[str, int] = {}
+    for folder in folders:
+        for at, names, files in os.walk(folder):
+            names[:] = [name for name in names if f"{at}/{name}" not in mine]
+            for name in files:
+                path = f"{at}/{name}"
+                try:
+                    found[path] = os.lstat(path).st_ctime_ns
+                except FileNotFoundError:
+                    continue
+    return found
+
+
+class _Network:
+    """Stands where a proxy would: it lets nothing through, and remembers what was asked for."""
+
+    def __init__(self) -> None:
+        self.wanted: list[str] = []
+        self.on_request = lambda: None
+        network = self
+
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                words = self.rfile.readline(8192).decode("latin-1").split()
+                if len(words) < 2:
+                    return
+                network.wanted.append(words[1].removesuffix(":443"))
+                self.wfile.write(b"HTTP/1.1 403 a build has no network\r\nContent-Length: 0\r\n\r\n")
+                network.on_request()
+
+        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+
+    @property
+    def env(self) -> dict[str, str]:
+        address = f"http://127.0.0.1:{self._server.server_address[1]}"
+        names = ("http_proxy", "https_proxy", "all_proxy")
+        return {**{name: address for n in names for name in (n, n.upper())}, "no_proxy": "", "NO_PROXY": ""}
+
+    def __enter__(self) -> _Network:
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()

@@ -1,0 +1,230 @@
+"""A component from git, with a submodule and a patch, compiled in the image; and builds that do what they may not."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny import SOURCE, Tiny, share_engine_programs
+
+from graft.build import stage_seconds
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+from githost import GitHost, git_host
+from gitwork import Work, work
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        os.geteuid() != 0 or shutil.which("apt-get") is None or platform.machine() != "x86_64",
+        reason="the embedded engine needs root on an amd64 Debian",
+    ),
+]
+
+HOST = "https://git.invalid"
+FILES = {
+    "pyproject.toml": """\
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "answer"
+dynamic = ["version"]
+dependencies = ["six>=1.16"]
+[tool.setuptools]
+packages = []
+ext-modules = [{name = "answer", sources = ["answer.c"], include-dirs = ["third/number"]}]
+""",
+    "setup.py": """\
+import os
+from setuptools import setup
+setup(version=os.environ["SETUPTOOLS_SCM_PRETEND_VERSION"])
+""",
+    "answer.c": """\
+#include <Python.h>
+#include "number.h"
+static PyObject *answer(PyObject *self, PyObject *none) {
+    return PyLong_FromLong(NUMBER);
+}
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {0}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "answer", "", -1, methods};
+PyMODINIT_FUNC PyInit_answer(void) { return PyModule_Create(&module); }
+""",
+}
+PATCH = """\
+diff --git a/answer.c b/answer.c
+--- a/answer.c
++++ b/answer.c
+@@ -1,7 +1,7 @@
+ #include <Python.h>
+ #include "number.h"
+ static PyObject *answer(PyObject *self, PyObject *none) {
+-    return PyLong_FromLong(NUMBER);
++    return PyLong_FromLong(NUMBER + 1);
+ }
+ static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {0}};
+ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "answer", "", -1, methods};
+"""
+SERIES = """\
+component: answer
+patches:
+  - id: one-more
+    title: One more
+    target: source
+    reason: The number is too small by one.
+    origin: https://git.invalid/answer/pull/1
+    upstream: inappropriate
+    until: these tests
+    when: {version: ">=0"}
+    author: Graft maintainers
+    license: MIT
+    tests: [tests/test_one_more.py]
+"""
+PATCH_TEST = "import answer\n\n\ndef test_it():\n    assert answer.answer() == 42\n"
+CORE = """\
+import answer
+from lib import facts
+from lib.report import Report
+
+known = facts.load()
+report = Report("core")
+report.check("answer", answer.answer() == 42, f"{answer.answer()} from {answer.__file__}")
+report.check("version", known.packages["answer"] == "1.2+gabc", known.packages["answer"])
+report.finish()
+"""
+
+
+@dataclass(frozen=True)
+class Built:
+    """The project, the repository of its component, and the host that serves it."""
+
+    tiny: Tiny
+    answer: Work
+    host: GitHost
+
+    def recipe(self, commit: str, **more: object) -> None:
+        component = {
+            "git": {"url": f"{HOST}/answer.git", "commit": commit, "ref": "main"},
+            "version": "1.2+gabc",
+            "build": "python",
+            "provides": "answer",
+            **more,
+        }
+        data = {
+            "recipe": "tiny",
+            "summary": "A component from git",
+            "base": "debian12",
+            "cuda": "13.0",
+            "arches": ["sm90"],
+            "components": {"answer": component},
+            "patches": ["answer/one-more"],
+            "smoke": ["core"],
+        }
+        (self.tiny.root / "recipes" / "tiny.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
+    """The project, locked; one engine for all tests, ended and removed with everything at the end."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "host").mkdir()
+    number, answer = work(folder, "number"), work(folder, "answer")
+    number.commit({"number.h": "#define NUMBER 41\n"})
+    number.serve()
+    answer.commit(FILES)
+    answer.add_submodule("third/number", "../number.git", number.head)
+    answer.serve()
+    root = folder / "project"
+    root.mkdir()
+    tiny = Tiny(root)
+    with git_host(folder / "host") as host:
+        tiny.write()
+        data = yaml.safe_load((root / "build.yaml").read_text())
+        data["bases"]["debian12"]["builder"] = ["git", "gcc", "libc6-dev", "python3.11-dev"]
+        data["builds"] = {"python": {"requires": ["setuptools>=77", "packaging>=24"], "memory_gb": 1}}
+        data["mirrors"] = {f"{HOST}/": f"{host.url}/"}
+        (root / "build.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
+        shutil.rmtree(root / "patches")
+        for name, text in (("series.yaml", SERIES), ("one-more.patch", PATCH), ("tests/test_one_more.py", PATCH_TEST)):
+            path = root / "patches" / "answer" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (root / "images" / "smoke" / "core.py").write_text(CORE)
+        share_engine_programs(tiny.paths)
+        made = Built(tiny, answer, host)
+        made.recipe(answer.head)
+        try:
+            tiny.graft("lock")
+            yield made
+        finally:
+            if tiny.paths.state.exists():
+                tiny.graft("engine-stop")
+            shutil.rmtree(root)
+
+
+def test_a_component_from_git_is_built_once_and_found_again(built: Built) -> None:
+    tiny, commit = built.tiny, built.answer.head
+    lock = yaml.safe_load(tiny.paths.lock("tiny").read_text())
+    pin = lock["sources"]["answer"]
+    assert pin["git"]["commit"] == commit
+    assert pin["git"]["merged"] == built.answer.git("rev-parse", "HEAD^{tree}")
+    assert [s["path"] for s in pin["git"]["submodules"]] == ["third/number"]
+    assert pin["requires"] == ["six>=1.16"]
+    assert "six" in [p["name"] for p in lock["packages"]]
+    assert lock["patches"]["answer"][0]["pristine"] == pin["tree"]
+    assert built.host.url not in tiny.paths.lock("tiny").read_text()
+
+    first = tiny.graft("image")
+    assert tiny.image(first.reference).labels["dev.graft.component.answer.commit"] == commit
+    log = tiny.paths.logs / "tiny-sm90-runtime.log"
+    assert "build-answer" in stage_seconds(log)
+    # Without the host, the index and the network: everything is in the store, and all steps are in the cache.
+    seen = len(built.host.seen)
+    again = tiny.graft("image", "--rerun-gate", OFFLINE="1")
+    assert again.reference == first.reference
+    assert stage_seconds(log) == {}
+    assert len(built.host.seen) == seen
+    assert tiny.graft("lock", "--check", OFFLINE="1").reference
+
+
+def test_a_build_may_not_do_everything(built: Built) -> None:
+    """A download, a file outside of the output: exit 6, and the cause in one line."""
+    tiny, answer = built.tiny, built.answer
+    good = answer.head
+    setup = FILES["setup.py"]
+    wrong = {
+        "import urllib.request\nurllib.request.urlopen('https://files.invalid/x.tar.gz')\n": "wanted to download",
+        "open('/opt/venv/lib/surprise', 'w').close()\n": "it wrote outside of its output: /opt/venv/lib/surprise",
+    }
+    try:
+        for line, says in wrong.items():
+            commit = answer.commit({"setup.py": line + setup})
+            answer.serve()
+            built.recipe(commit)
+            tiny.graft("lock")
+            refused = tiny.graft("image", code=6)
+            assert "the build of answer failed: " in refused.err
+            assert says in refused.err, refused.err
+    finally:
+        built.recipe(good)
+        tiny.graft("lock")
+
+
+def test_plan_and_render_say_where_it_comes_from(built: Built) -> None:
+    planned = built.tiny.graft("plan")
+    assert f"git commit {built.answer.head[:20]}" in planned.err.replace("\n", "") or "answer" in planned.err
+    said = json.loads(built.tiny.graft("plan", "--json").out)
+    assert "answer" in said["components"]
+    text = built.tiny.graft("render").out
+    assert "FROM builder AS source-answer" in text
+    assert "--needs six" in text
+    assert str(SOURCE) not in text
