@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size bundle bundle-import smoke smoke-gpu push pull verify history promote rollback engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size bundle bundle-import smoke smoke-gpu receipt receipt-verify push pull verify history promote rollback engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.requirements
 GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=.graft/pycache $(VENV)/bin/python -m graft
 
 # What the user gives on the command line reaches graft through the environment, never through a shell word.
-export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT FILE CONTENTS IMAGE CHANNEL
+export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT FILE CONTENTS IMAGE CHANNEL TIER
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -19,7 +19,7 @@ image: $(STAMP) ## plan, fetch, build, gate, tag (ARCH=sm90 RECIPE=glm-dsa RERUN
 	@$(GRAFT) image $(if $(RERUN_GATE),--rerun-gate) $(if $(UNLOCKED),--unlocked)
 
 plan: $(STAMP) ## what would be fetched and built, with keys; no network, no engine
-	@$(GRAFT) plan --why
+	@$(GRAFT) plan --why $${REPORT:+--report "$$REPORT"}
 
 lock: $(STAMP) ## resolve what changed in the recipe and write its lock (NEW_BASE=1, NEW_TOOLS=1: the base's, the host's packages too; OPERATORS=1: docs/gate.md)
 	@$(GRAFT) lock $(if $(NEW_BASE),--base) $(if $(NEW_TOOLS),--tools) $(if $(OPERATORS),--operators)
@@ -30,8 +30,8 @@ update: $(STAMP) ## newer versions and what they change (COMPONENT=vllm TO=0.33.
 fetch: $(STAMP) ## download everything that the lock names
 	@$(GRAFT) fetch
 
-lint: $(STAMP) ## hold every recipe, lock and patch to the rules of docs/rules.md (or one: RECIPE=glm-dsa)
-	@$(GRAFT) lint
+lint: $(STAMP) ## hold every recipe, lock and patch to the rules of docs/rules.md (or one: RECIPE=glm-dsa; REPORT=md: Markdown)
+	@$(GRAFT) lint $${REPORT:+--report "$$REPORT"}
 
 render: $(STAMP) ## print the Dockerfile
 	@$(GRAFT) render
@@ -62,6 +62,12 @@ smoke: $(STAMP) ## run the gate again
 
 smoke-gpu: $(STAMP) ## the tests on all NVIDIA GPUs of this host, in the image that is tagged; red where there is none
 	@$(GRAFT) smoke --tier gpu
+
+receipt: $(STAMP) ## what the gate found in the image of RECIPE and ARCH (TIER=gpu REPORT=md: Markdown)
+	@$(GRAFT) receipt show $${REPORT:+--report "$$REPORT"} $${TIER:+--tier "$$TIER"}
+
+receipt-verify: $(STAMP) ## hold its receipts to their format, the image in the engine and today's tests (TIER=gpu)
+	@$(GRAFT) receipt verify $${TIER:+--tier "$$TIER"}
 
 push: $(STAMP) ## publish the image that passed its gate (REGISTRY=host/path): by digest, described, signed; then its tags
 	@$(GRAFT) push

@@ -24,6 +24,9 @@ MEANING = {
     "malformed": "is no patch that Graft accepts",
 }
 
+#: Rows of a table. GitHub refuses a comment of more than 65,536 characters.
+ROWS = 200
+
 
 @dataclass(frozen=True)
 class HunkReport:
@@ -157,6 +160,22 @@ def markdown_text(value: str) -> str:
     plain = printable(" ".join(value.split()))
     escaped = plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
     return "".join(f"\\{c}" if c in "\\`*_[]|" else c for c in escaped)
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]], limit: int = ROWS) -> Iterable[str]:
+    """The lines of a table. The cells hold Markdown: what is text was escaped. More than `limit` rows are counted."""
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{'---|' * len(columns)}"
+    yield from (f"| {' | '.join(row)} |" for row in rows[:limit])
+    if rows[limit:]:
+        yield f"| {len(rows) - limit} more {'| ' * (len(columns) - 1)}|"
+
+
+def comment(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], notes: Sequence[str]) -> str:
+    """A comment for a pull request: a heading, a table and sentences, all of them text."""
+    cells = [[markdown_text(cell) for cell in row] for row in rows]
+    lines = [f"### {markdown_text(title)}", "", *(markdown_table(columns, cells) if rows else ())]
+    return "\n".join([*lines, "", *(f"- {markdown_text(note)}" for note in notes)])
 
 
 def sarif(reports: Sequence[SeriesReport]) -> dict[str, Any]:

@@ -255,6 +255,10 @@ MISTAKES = {
     "no jobs": Mistake(2, ("JOBS", "1 or more"), env={"JOBS": "0"}),
     "jobs that are no number": Mistake(2, ("jobs", "'x'", "--help"), env={"JOBS": "x"}),
     "unknown engine": Mistake(2, ("nonsense", "embedded"), env={"ENGINE": "nonsense"}),
+    "a report that there is not": Mistake(2, ("report", "'html'", "md"), words=("plan", "--report", "html")),
+    "two forms at once": Mistake(
+        2, ("--sarif, --report", "leave one out"), words=("lint", "--sarif", "--report", "md")
+    ),
     "a tier that there is not": Mistake(2, ("tier", "'tpu'", "cpu"), words=("smoke", "--tier", "tpu")),
     "not in a project": Mistake(2, (r"no build\.yaml in /", "--project"), words=("plan", "--project", "/usr")),
 }
@@ -305,6 +309,21 @@ def test_the_project_as_it_is_plans_for_all_its_architectures(graft: Run) -> Non
         assert planned.code == 0
         assert re.fullmatch(rf"graft:glm-dsa-{arch}-[0-9a-f]{{12}}\n", planned.out)
         assert json.loads(graft("plan", "--json", ARCH=arch).out)["tag"] == planned.out.strip()
+
+
+def test_lint_and_plan_as_comments(graft: Run, project: Path) -> None:
+    plan = graft("plan", "--report", "md").out
+    assert re.match(r"### graft:glm-dsa-sm90-[0-9a-f]{12}\n\n\| layer \| what \| input \| key \|\n\|---", plan)
+    assert "| torch |" in plan
+    assert "\n- also tagged: graft:glm-dsa-sm90" in plan
+    loose = graft("plan", "--report", "md", "--recipe", "dark-devotion", "--arch", "sm120").out
+    assert "| input | state | identity | why |" in loose
+    assert graft("lint", "--report", "md", "--recipe", "glm-dsa").out.startswith("### Lint\n\n| level | where |")
+    BAD_VERSION(project)
+    broken = graft("lint", "--report", "md")
+    assert broken.code == 2
+    assert re.search(r"^\| error \| recipes/glm-dsa.yaml:\d+ \|", broken.out, re.MULTILINE), "errors come first"
+    assert broken.out.splitlines()[4].startswith("| error |")
 
 
 def planned_arches() -> list[str]:

@@ -14,8 +14,9 @@ from jsonschema import Draft202012Validator
 
 from graft.errors import BadInput, GateFailed
 from graft.gate import Receipt
-from graft.gate.forms import DETAIL_CHARACTERS, ROWS, summary
+from graft.gate.forms import DETAIL_CHARACTERS, summary
 from graft.gate.receipt import FAILED, PASSED, folder_of, read_receipt, schema
+from graft.report import ROWS
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "receipt.schema.json"
 Edit = Callable[[dict[str, Any]], object]

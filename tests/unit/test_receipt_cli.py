@@ -143,6 +143,9 @@ def test_show_shows_both_tiers(place: Place) -> None:
     with pytest.raises(GateFailed):
         gate(FakeEngine({"core": FakeTest(139, "")}), Paths(place.root).receipts, facts=place.facts, tier="gpu")
     assert place.run("show").out == f"{IMAGE} cpu pass\n{IMAGE} gpu fail\n"
+    assert place.run("show", "--tier", "gpu").out == f"{IMAGE} gpu fail\n"
+    assert place.run("verify", "--tier", "cpu").code == 0
+    assert place.run("verify", "--tier", "gpu").code == 7
 
 
 def test_show_of_an_id_needs_no_engine(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,6 +167,8 @@ def test_show_of_an_id_needs_no_engine(place: Place, monkeypatch: pytest.MonkeyP
         (["show", "--arch", "sm100"], "graft:glm-dsa-sm100-[0-9a-f]{12} has no receipt here"),
         (["show", "--report", "html"], "invalid choice"),
         (["show", "--arch", "sm91"], "sm91"),
+        (["show", "--tier", "gpu"], "no receipt of the gpu tier.*\\n.*make smoke-gpu"),
+        (["verify", "--tier", "tpu"], "invalid choice"),
         (["show", "one", "two"], "unrecognized arguments"),
         (["prove"], "invalid choice"),
         ([], "receipt_verb|VERB"),

@@ -9,7 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graft.patching import Verdict
-from graft.report import MEANING, HunkReport, PatchReport, SeriesReport, counted, markdown, sarif, text
+from graft.report import (
+    MEANING,
+    ROWS,
+    HunkReport,
+    PatchReport,
+    SeriesReport,
+    comment,
+    counted,
+    markdown,
+    sarif,
+    text,
+)
 
 HUNK = HunkReport("demo/a.py", 1, "exact", 4, 0, "Model.load", False, "", "", 12)
 PATCH = PatchReport(
@@ -93,3 +104,20 @@ def test_nothing_of_a_patch_becomes_markup_or_leaves_its_cell(words: str) -> Non
     assert len(rows) == 1
     assert rows[0].replace("\\|", "").count("|") == 6
     json.dumps(sarif([report]))
+
+
+def test_a_comment_is_text_in_a_table_of_a_bounded_size() -> None:
+    rows = [("a | b", "<script>", "@everyone\n| x |")] + [("1", "2", "3")] * ROWS
+    lines = comment("Plan of [x](y)", ("one", "two", "three"), rows, ["`note`"]).splitlines()
+    assert lines[0] == r"### Plan of \[x\](y)"
+    assert lines[2:5] == [
+        "| one | two | three |",
+        "|---|---|---|",
+        r"| a \| b | &lt;script&gt; | &#64;everyone \| x \| |",
+    ]
+    assert lines[-3:] == ["| 1 more | | |", "", r"- \`note\`"]
+    assert sum(line.startswith("| 1 |") for line in lines) == ROWS - 1
+
+
+def test_a_comment_without_rows_has_no_table() -> None:
+    assert comment("Lint", ("a",), [], ["nothing"]) == "### Lint\n\n\n- nothing"

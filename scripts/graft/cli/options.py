@@ -20,11 +20,7 @@ Run = Callable[[argparse.Namespace, Console], None]
 Verb = tuple[Run, str, dict[str, dict[str, object]]]
 MODES = ("auto", "system", "embedded")
 FLAG: dict[str, object] = {"action": "store_true"}
-REPORT: dict[str, object] = {
-    "choices": ("md",),
-    "default": None,
-    "help": "md: Markdown on stdout, for a comment or job",
-}
+REPORT: dict[str, object] = {"choices": ("table", "md"), "default": "table", "help": "md: Markdown on stdout, for CI"}
 
 
 def add_common(verb: argparse.ArgumentParser) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from graft.cli.options import FLAG, Verb, paths_of, session_of
+from graft.cli.options import FLAG, REPORT, Verb, paths_of, session_of
 from graft.console import Console
 
 
@@ -22,7 +22,7 @@ def _image(options: argparse.Namespace, console: Console) -> None:
 def _plan(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.show import show_plan
 
-    show_plan(session_of(options, console), why=options.why)
+    show_plan(session_of(options, console), why=options.why, report=options.report)
 
 
 def _fetch(options: argparse.Namespace, console: Console) -> None:
@@ -53,7 +53,8 @@ def _lock(options: argparse.Namespace, console: Console) -> None:
 def _lint(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.lint import lint
 
-    lint(session_of(options, console), [options.recipe] if options.recipe else [], sarif=options.sarif)
+    recipes = [options.recipe] if options.recipe else []
+    lint(session_of(options, console), recipes, sarif=options.sarif, report=options.report)
 
 
 def _render(options: argparse.Namespace, console: Console) -> None:
@@ -105,7 +106,7 @@ VERBS: dict[str, Verb] = {
     "plan": (
         _plan,
         "what would be fetched and built, with keys; no network, no engine",
-        {"--why": {**FLAG, "help": "name the first input that differs from the last image"}},
+        {"--why": {**FLAG, "help": "name the first input that differs from the last image"}, "--report": REPORT},
     ),
     "lock": (
         _lock,
@@ -131,7 +132,7 @@ VERBS: dict[str, Verb] = {
     "lint": (
         _lint,
         "hold every recipe, its lock and patches to the rules of docs/rules.md, and plan and render its images",
-        {"--sarif": {**FLAG, "help": "SARIF 2.1.0 on stdout, for code review tools"}},
+        {"--sarif": {**FLAG, "help": "SARIF 2.1.0 on stdout, for code review tools"}, "--report": REPORT},
     ),
     "render": (_render, "print the Dockerfile", {}),
     "smoke": (

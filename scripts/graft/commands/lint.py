@@ -20,6 +20,7 @@ from graft.paths import Paths
 from graft.plan import ImageSources
 from graft.recipe import Recipe, recipe_names, recipe_of, recipe_path_checked
 from graft.render import render
+from graft.report import comment
 from graft.sarif import Result, Rule, document
 from graft.toolslock import load_tools
 from graft.yamlio import Document, findings_error, read
@@ -46,11 +47,14 @@ class Linted:
         return {"images": list(self.images), "counts": counts, "findings": [asdict(f) for f in self.findings]}
 
 
-def lint(session: Session, recipes: Sequence[str] = (), *, sarif: bool = False) -> None:
+def lint(session: Session, recipes: Sequence[str] = (), *, sarif: bool = False, report: str = "table") -> None:
     """Print every finding, then raise BadInput when one of them is an error.
 
     recipes: all of the project's when none is named. Raises BadInput at once for a name that is none.
+    sarif, report: what stdout gets, instead of one line with the counts.
     """
+    if sarif and report != "table":
+        raise BadInput("one of the two", where="--sarif, --report", cure="leave one out")
     for name in recipes:
         recipe_path_checked(session.paths, name)
         if not session.paths.recipe(name).is_file():
@@ -64,7 +68,7 @@ def lint(session: Session, recipes: Sequence[str] = (), *, sarif: bool = False) 
         found = as_sarif(linted.findings)
         session.console.result(json.dumps(found, indent=1), found)
     else:
-        session.console.result(line, linted.as_dict())
+        session.console.result(_comment(linted) if report == "md" else line, linted.as_dict())
     if linted.count("error"):
         raise BadInput(
             f"lint found {_counted(linted.count('error'), 'error')}", cure="docs/rules.md explains each rule"
@@ -108,6 +112,14 @@ def as_sarif(findings: Iterable[Finding]) -> dict[str, Any]:
         for f in findings
     ]
     return document(rules, results)
+
+
+def _comment(linted: Linted) -> str:
+    """What nobody waived, the errors first, as Markdown."""
+    open_ones = [finding for finding in linted.findings if finding.waived is None]
+    open_ones.sort(key=lambda finding: ("error", "warning", "note").index(finding.level))
+    rows = [(f.level, f"{f.file}:{f.line}", f.message, f.cure, f.rule) for f in open_ones]
+    return comment("Lint", ("level", "where", "what", "what to do", "rule"), rows, [_summary(linted)])
 
 
 def _line(finding: Finding) -> str:

@@ -11,7 +11,7 @@ from graft.commands.programs import ready_engine
 from graft.commands.session import Session, make_plan
 from graft.errors import BadInput
 from graft.gate.forms import summary, title
-from graft.gate.receipt import Receipt, folder_of, receipts_of
+from graft.gate.receipt import Receipt, Tier, folder_of, read_receipt, receipts_of
 from graft.gate.run import show as show_table
 
 IMAGE_ID = re.compile(r"(?:sha256:)?([0-9a-f]{12,64})")
@@ -25,10 +25,10 @@ class Found:
     receipt: Receipt
 
 
-def show(session: Session, which: str | None, *, report: str | None = None) -> None:
+def show(session: Session, which: str | None, *, tier: Tier | None = None, report: str = "table") -> None:
     """Print the receipts of an image, or one from its file. Raises BadInput where there is none."""
-    found = find(session, which)
-    if report is None:
+    found = find(session, which, tier)
+    if report == "table":
         for each in found:
             console = session.console
             show_table(console, each.receipt)
@@ -36,22 +36,31 @@ def show(session: Session, which: str | None, *, report: str | None = None) -> N
             for limit in each.receipt.limits:
                 console.say(f"  not seen: {limit}")
     lines = [f"{each.receipt.image_id} {each.receipt.tier} {each.receipt.verdict}" for each in found]
-    text = "\n\n".join(summary(each.receipt) for each in found) if report else "\n".join(lines)
+    text = "\n\n".join(summary(each.receipt) for each in found) if report == "md" else "\n".join(lines)
     data = [{"file": str(each.file), "receipt": each.receipt.model_dump(mode="json")} for each in found]
     session.console.result(text, {"receipts": data})
 
 
-def find(session: Session, which: str | None) -> list[Found]:
+def find(session: Session, which: str | None, tier: Tier | None = None) -> list[Found]:
     """The receipts that are meant: a file's, or all of an image, given by its id, a reference, or the plan.
 
-    Raises BadInput where there is none, EngineMissing where only an engine knows which image a reference is.
+    tier: of that tier only. Raises BadInput where there is none, EngineMissing where only an engine knows which image a
+    reference is.
     """
-    if which is None:
-        return _of_plan(session)
+    found = _of_plan(session) if which is None else _named(session, which)
+    chosen = [each for each in found if tier in (None, each.receipt.tier)]
+    if not chosen:
+        raise BadInput(
+            f"there is no receipt of the {tier} tier",
+            where=str(found[0].file.parent),
+            cure="make smoke-gpu runs the tests on GPUs, make smoke the others",
+        )
+    return chosen
+
+
+def _named(session: Session, which: str) -> list[Found]:
     file = Path(which)
     if file.is_file():
-        from graft.gate.receipt import read_receipt
-
         return [Found(file, read_receipt(file))]
     if file.suffix == ".json":
         raise BadInput(f"there is no file {which}", where="FILE", cure="graft receipt show IMAGE|FILE")

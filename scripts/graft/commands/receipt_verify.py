@@ -11,7 +11,7 @@ from graft.commands.programs import ready_engine
 from graft.commands.receipt_show import Found, find
 from graft.commands.session import Session, make_plan
 from graft.errors import GateFailed, GraftError
-from graft.gate.receipt import Receipt
+from graft.gate.receipt import Receipt, Tier
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -27,12 +27,12 @@ class Verified:
     detail: str
 
 
-def verify(session: Session, which: str | None) -> None:
+def verify(session: Session, which: str | None, *, tier: Tier | None = None) -> None:
     """Hold the receipts of an image, or one from its file, to everything that can be known without a new run.
 
     Raises BadInput for what is no receipt, EngineMissing, and GateFailed when one does not hold.
     """
-    found = find(session, which)
+    found = find(session, which, tier)
     engine = ready_engine(session)
     with closing(engine.client()) as client:
         checks = [check for each in found for check in _checks(session, client, each)]

@@ -10,28 +10,35 @@ from graft.commands.session import Session, any_plan, last, wanted
 from graft.console import size
 from graft.pins import Input
 from graft.plan import Keyed, Plan, first_difference
+from graft.report import comment
 from graft.store import missing
 from graft.unlocked import UnlockedPlan
 
 
-def show_plan(session: Session, *, why: bool = False) -> None:
-    """What would be fetched and built, with keys; `why` names the first input that differs from the last image."""
+def show_plan(session: Session, *, why: bool = False, report: str = "table") -> None:
+    """What would be fetched and built, with keys.
+
+    why: name the first input that differs from the last image. report: Markdown on stdout instead of the tag.
+    """
     planned = any_plan(session)
     if isinstance(planned, UnlockedPlan):
-        _show_unlocked(session, planned, why)
+        _show_unlocked(session, planned, why, report)
         return
     console = session.console
     lacking = missing(session.store, wanted(session, planned))
-    console.table(planned.tag, ("layer", "what", "input", "key"), _rows(planned))
-    console.say(f"to fetch: {len(lacking)} files, {size(sum(item.pin.size for item in lacking))}")
+    columns, rows = ("layer", "what", "input", "key"), _rows(planned)
+    console.table(planned.tag, columns, rows)
+    fetch = f"to fetch: {len(lacking)} files, {size(sum(item.pin.size for item in lacking))}"
+    console.say(fetch)
     before = last(session)
     reason = _why(before, planned.image)
     seconds, rough = estimate(session, planned, before, sum(item.pin.size for item in lacking))
     console.say(f"duration: {rough}")
     if why:
         console.say(reason)
+    notes = [f"key: {planned.image.key}", fetch, *_also_tagged(planned)]
     console.result(
-        planned.tag,
+        comment(planned.tag, columns, rows, notes) if report == "md" else planned.tag,
         {
             **_keys(planned, reason),
             "seconds": round(seconds),
@@ -43,23 +50,26 @@ def show_plan(session: Session, *, why: bool = False) -> None:
     )
 
 
-def _show_unlocked(session: Session, planned: UnlockedPlan, why: bool) -> None:
+def _show_unlocked(session: Session, planned: UnlockedPlan, why: bool, report: str) -> None:
     """The inputs one by one, because no lock names them, and what is made from them."""
     console = session.console
-    console.table(planned.tag, ("input", "state", "identity", "why"), [_input_row(i) for i in planned.inputs])
+    columns, rows = ("input", "state", "identity", "why"), [_input_row(i) for i in planned.inputs]
+    console.table(planned.tag, columns, rows)
     made = (*planned.sources, *planned.builds)
     console.table(
         "components", ("component", "stages", "key"), [[b.name, " ".join(b.stages), b.keyed.short] for b in made]
     )
     states = [i.state for i in planned.inputs]
-    console.say(", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)))
-    for reference in planned.channels:
-        console.say(f"also tagged: {reference}")
+    counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
+    console.say(counted)
+    for line in _also_tagged(planned):
+        console.say(line)
     reason = _why(last(session), planned.image)
     if why:
         console.say(reason)
+    notes = [f"key: {planned.image.key}; no lock: {counted}", *_also_tagged(planned)]
     console.result(
-        planned.tag,
+        comment(planned.tag, columns, rows, notes) if report == "md" else planned.tag,
         {
             **_keys(planned, reason),
             "unlocked": True,
@@ -69,6 +79,10 @@ def _show_unlocked(session: Session, planned: UnlockedPlan, why: bool) -> None:
             "overlays": {},
         },
     )
+
+
+def _also_tagged(planned: Plan | UnlockedPlan) -> list[str]:
+    return [f"also tagged: {reference}" for reference in planned.channels]
 
 
 def _input_row(item: Input) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as xml
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from graft.gate.receipt import Receipt
-from graft.report import markdown_text
+from graft.report import markdown_table, markdown_text
 
 JUNIT, SUMMARY = "junit.xml", "summary.md"
 
@@ -15,7 +15,6 @@ JUNIT, SUMMARY = "junit.xml", "summary.md"
 NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # A detail can hold the end of a program's output; the receipt has all of it. GitHub cuts a summary at 1 MiB.
 DETAIL_CHARACTERS = 400
-ROWS = 200
 
 
 def forms(receipt: Receipt) -> Mapping[str, str]:
@@ -69,13 +68,13 @@ def summary(receipt: Receipt) -> str:
         ("started", receipt.started),
     ]
     lines = [f"### Gate of {markdown_text(title(receipt))}: {_strong(receipt.verdict)}", ""]
-    lines += [*_table(("test", "verdict", "checks", "seconds", "detail"), tests), ""]
+    lines += [*markdown_table(("test", "verdict", "checks", "seconds", "detail"), tests), ""]
     if checks:
         lines += ["<details><summary>Checks that did not pass</summary>", ""]
-        lines += [*_table(("test", "check", "verdict", "detail"), checks), "", "</details>", ""]
+        lines += [*markdown_table(("test", "check", "verdict", "detail"), checks), "", "</details>", ""]
     lines += ["<details><summary>What ran, and what it cannot have seen</summary>", ""]
     lines += [
-        *_table(("what", "value"), [(name, _cell(value)) for name, value in facts]),
+        *markdown_table(("what", "value"), [(name, _cell(value)) for name, value in facts]),
         "",
         *(f"- {markdown_text(limit)}" for limit in receipt.limits),
     ]
@@ -85,15 +84,6 @@ def summary(receipt: Receipt) -> str:
 def title(receipt: Receipt) -> str:
     """`glm-dsa on sm90, cpu tier`."""
     return f"{receipt.recipe} on {receipt.arch}, {receipt.tier} tier"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    """The cells hold Markdown: what is text was escaped."""
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{'---|' * len(columns)}"
-    yield from (f"| {' | '.join(row)} |" for row in rows[:ROWS])
-    if rows[ROWS:]:
-        yield f"| {len(rows) - ROWS} more, see the receipt {'| ' * (len(columns) - 1)}|"
 
 
 def _cell(text: str) -> str:
