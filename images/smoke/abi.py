@@ -17,6 +17,7 @@ from pathlib import Path
 from lib import dynamic, facts, owners
 from lib.closure import Closure, Finding
 from lib.facts import Facts
+from lib.families import TVM_LIBRARY
 from lib.loader import Library, Loaded, Process
 from lib.report import Report
 
@@ -48,7 +49,10 @@ def check(known: Facts, report: Report, library: Library, python: Path) -> None:
     site = known.site_packages.resolve()
     files = sorted(elf_files(site))
     base, roots = process_with_torch(library, site, python)
-    closure = Closure(library, base, roots, importlib.machinery.EXTENSION_SUFFIXES)
+    tvm = Process(library, base)
+    if (site / TVM_LIBRARY).exists():
+        tvm.open(site / TVM_LIBRARY, everywhere=True)
+    closure = Closure(library, base, roots, importlib.machinery.EXTENSION_SUFFIXES, tvm)
     findings = closure.check(files)
     report.check(
         "files",

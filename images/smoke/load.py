@@ -19,6 +19,7 @@ from cuda_code import AOT
 from lib import child, dynamic, facts, operators, owners, stubs
 from lib.dynamic import DynamicError, Elf
 from lib.facts import Facts, WaiverBook
+from lib.families import TVM_MODULE
 from lib.report import Report
 
 SECONDS = 300.0
@@ -26,7 +27,9 @@ SECONDS = 300.0
 TORCH_FAMILY = {"torchvision", "torchaudio"}
 #: What `import torch` registers, in the list of operators.
 TORCH = "torch"
-TVM_PREFIX = "__tvm_ffi_"
+#: The Python code of tvm_ffi asks torch for devices when it is imported (_optional_torch_c_dlpack.py), which starts
+#: CUDA's runtime for good: the calls of libraries that are loaded later would not be seen.
+QUIET = {"TVM_FFI_DISABLE_TORCH_C_DLPACK": "1"}
 
 #: file below site-packages -> its distributions.
 Owned = Mapping[str, Sequence[str]]
@@ -158,7 +161,7 @@ def file_of(file: str, path: Path) -> File:
     given = dynamic.read_exports(path).symbols
     stem = path.name.partition(".")[0]
     name = f"{file.rpartition('/')[0].replace('/', '.')}.{stem}".lstrip(".")
-    functions = tuple(sorted(symbol.removeprefix(TVM_PREFIX) for symbol in given if symbol.startswith(TVM_PREFIX)))
+    functions = tuple(sorted(symbol.removeprefix(TVM_MODULE) for symbol in given if symbol.startswith(TVM_MODULE)))
     if f"PyInit_{stem}" in given:
         return File(file, str(path), "module", name)
     return File(file, str(path), "tvm" if functions else "library", name, functions)
@@ -169,7 +172,7 @@ def load(files: Sequence[File], folder: Path) -> Loaded:
     calls = folder / "calls"
     calls.touch()
     way = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-    env = {"LD_LIBRARY_PATH": ":".join(way), stubs.CALLS: str(calls)}
+    env = {"LD_LIBRARY_PATH": ":".join(way), stubs.CALLS: str(calls), **QUIET}
     task = {"files": [asdict(file) for file in files], "calls": stubs.CALLS, "keys": operators.KEYS}
     done = child.python(LOAD, json.dumps(task), seconds=SECONDS, env=env)
     return loaded_of(files, done)

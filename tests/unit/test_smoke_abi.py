@@ -137,6 +137,18 @@ def test_a_library_that_only_works_where_it_is_brought_in(image: Image) -> None:
     assert set(image.red()) == {"symbol:ext/libinner.so"}
 
 
+def test_a_module_of_tvm_ffi_is_loaded_where_that_is_there_for_everybody(image: Image) -> None:
+    code = "extern int TVMFFIBacktrace(void); int {name}(void) {{ return TVMFFIBacktrace(); }}"
+    image.library("tvm_ffi/lib/libtvm_ffi.so", "int TVMFFIBacktrace(void) { return 0; }")
+    image.library("flashinfer/norm.so", code.format(name="__tvm_ffi_norm"))
+    assert not image.red()
+    image.library("flashinfer/norm.so", code.format(name="norm"))
+    assert set(image.red()) == {"symbol:flashinfer/norm.so"}
+    image.library("flashinfer/norm.so", code.format(name="__tvm_ffi_norm"))
+    image.library("tvm_ffi/lib/libtvm_ffi.so", "int TVMFFIOther(void) { return 0; }")
+    assert "libtvm_ffi.so should have it and does not" in image.red()["symbol:flashinfer/norm.so"]
+
+
 def test_the_driver_s_libraries_may_be_absent_and_their_symbols_too(image: Image) -> None:
     driver = image.library("stub/libcuda.so.1", "int cuInit(void) { return 1; }")
     code = "extern int cuInit(void); extern int {name}(void); int g(void) { return cuInit() + {name}(); }"

@@ -40,7 +40,9 @@ class cuda:
         return "FAKE_CUDA" in os.environ
 """
 TVM = """
-import ctypes
+import ctypes, os
+if "TVM_FFI_DISABLE_TORCH_C_DLPACK" not in os.environ:
+    raise RuntimeError("asks torch for devices")
 
 class Module:
     def __init__(self, path):

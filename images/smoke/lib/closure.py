@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from lib.dynamic import DynamicError, Elf, Need
-from lib.families import DRIVER, owner
+from lib.families import DRIVER, TVM_MODULE, owner
 from lib.loader import Library, Loaded, Process
 
 Kind = Literal["unreadable", "machine", "python", "library", "version", "symbol"]
@@ -51,11 +51,20 @@ class Closure:
     """The files of an image, each opened in a process that starts as `base`.
 
     roots: what `base` opened itself; suffixes: the ends of names of extension modules that this Python imports.
+    tvm: the process of a module of tvm_ffi, and what that opens for everybody.
     """
 
-    def __init__(self, library: Library, base: Process, roots: Sequence[Loaded], suffixes: Sequence[str]) -> None:
+    def __init__(
+        self,
+        library: Library,
+        base: Process,
+        roots: Sequence[Loaded],
+        suffixes: Sequence[str],
+        tvm: Process,
+    ) -> None:
         self._library = library
         self._base = base
+        self._tvm = tvm
         self._roots = tuple(roots)
         self._suffixes = tuple(suffixes)
         self._named: dict[str, list[Path]] = {}
@@ -100,9 +109,16 @@ class Closure:
 
     def _open(self, elf: Elf) -> _Opened:
         # A program starts anew; everything else comes into a process that has torch.
-        process = Process(self._library, None if elf.interpreter else self._base)
+        base = self._tvm if self._is_tvm_module(elf) else self._base
+        process = Process(self._library, None if elf.interpreter else base)
         loaded = process.open(elf.path, everywhere=elf.interpreter is not None)
         return self._look(process, loaded, loaded)
+
+    def _is_tvm_module(self, elf: Elf) -> bool:
+        """Whether tvm_ffi loads this file: what it gives is only read where it asks for something of tvm_ffi."""
+        if not any(need.name.startswith("TVMFFI") for need in elf.needs):
+            return False
+        return any(name.startswith(TVM_MODULE) for name in self._library.exports(elf.path).symbols)
 
     def _look(self, process: Process, top: Loaded, loaded: Loaded) -> _Opened:
         """What `loaded` lacks when `top` was opened and brought it in."""

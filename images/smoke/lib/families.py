@@ -9,6 +9,11 @@ from lib.dynamic import Need
 #: Libraries that come with the driver of the host, and never with the image.
 DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1")
 
+#: What the functions of a module of tvm_ffi are called, as those that FlashInfer compiles.
+TVM_MODULE = "__tvm_ffi_"
+#: What such a module needs and does not name: tvm_ffi opens it for everybody before it loads one (tvm_ffi/__init__.py).
+TVM_LIBRARY = "tvm_ffi/lib/libtvm_ffi.so"
+
 # The first that fits. A mangled name of C++ starts with the lengths and names of its namespaces: _ZN3c104cuda... is
 # c10::cuda::..., and _ZN2at..., _ZN5torch... likewise; St, Sa, Ss, ... abbreviate names of namespace std (Itanium ABI).
 FAMILIES = tuple(
