@@ -37,11 +37,12 @@ ImageId = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
 class Member(Model):
-    """One file of a bundle; size in bytes."""
+    """One file of a bundle; size in bytes. executable: what it is where it is put."""
 
     path: Annotated[str, StringConstraints(pattern=MEMBER, max_length=500)]
     size: int = Field(ge=0)
     sha256: Sha256
+    executable: bool = False
 
     @property
     def parts(self) -> tuple[str, str]:

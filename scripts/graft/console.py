@@ -46,6 +46,8 @@ class Console:
             force_terminal=terminal,
             highlight=False,
             soft_wrap=True,
+            # `name:x:` is a reference and no picture.
+            emoji=False,
             width=None if terminal else PLAIN_WIDTH,
         )
 

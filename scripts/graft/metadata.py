@@ -118,11 +118,18 @@ def project_facts(plan: Plan) -> dict[str, Any]:
     }
 
 
-def plan_of(found: Mapping[str, bytes], project: Project, where: str) -> Plan:
+def plan_of(
+    found: Mapping[str, bytes],
+    project: Project,
+    where: str,
+    gate: Recipe | None = None,
+    tests: ImageSources | None = None,
+) -> Plan:
     """The plan that the files of an image make again; its key is the image's own when nothing is missing.
 
     found:   path below /usr/share/graft -> bytes. where: the image, for messages.
     project: this host's: its engine, index, memory and names, none of which changes a byte.
+    gate:    a recipe whose smoke tests, waivers and budget are this one's; tests: the hashes of those tests.
     Raises BadInput for an image that Graft did not make, or that does not hold what it is made from.
     """
     recipe_data = _document(found, "recipe.yaml", where).data
@@ -131,10 +138,10 @@ def plan_of(found: Mapping[str, bytes], project: Project, where: str) -> Plan:
     if digest_of(plain(lock)) != lock.digest:
         raise BadInput("the lock in the image was edited: its digest does not fit", where=where)
     try:
-        recipe = _recipe(recipe_data)
+        recipe = _recipe(recipe_data, gate)
         host = _project(project, facts, recipe)
         arch = select(host.arches, str(recipe_data["arch"]))
-        return plan(host, recipe, lock, arch, image_env(host, recipe, arch), _sources(found))
+        return plan(host, recipe, lock, arch, image_env(host, recipe, arch), _sources(found, tests))
     except (ValidationError, KeyError, TypeError, StopIteration) as problem:
         raise BadInput(f"what the image says of itself does not fit together: {problem}", where=where) from None
 
@@ -158,11 +165,14 @@ def _document(found: Mapping[str, bytes], name: str, where: str) -> Document:
     return parse(found[name], Path(where) / name)
 
 
-def _recipe(data: dict[str, Any]) -> Recipe:
+def _recipe(data: dict[str, Any], gate: Recipe | None) -> Recipe:
     facts = {k: v for k, v in data.items() if k not in ("arch", "constraints")}
     because = "recorded in the image"
     constraints = tuple(Constraint(require=require, because=because) for require in data["constraints"])
-    return Recipe.model_validate({**facts, "arches": (data["arch"],), "constraints": constraints, "smoke": ("core",)})
+    made = Recipe.model_validate({**facts, "arches": (data["arch"],), "constraints": constraints, "smoke": ("core",)})
+    if gate is None:
+        return made
+    return made.model_copy(update={name: getattr(gate, name) for name in ("smoke", "waivers", "size_budget")})
 
 
 def _project(project: Project, facts: Facts, recipe: Recipe) -> Project:
@@ -181,14 +191,16 @@ def _project(project: Project, facts: Facts, recipe: Recipe) -> Project:
     )
 
 
-def _sources(found: Mapping[str, bytes]) -> ImageSources:
+def _sources(found: Mapping[str, bytes], tests: ImageSources | None) -> ImageSources:
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in image_files(found).items()}
 
     def below(prefix: str) -> dict[str, str]:
         return {name.removeprefix(prefix): digest for name, digest in hashes.items() if name.startswith(prefix)}
 
     templates = {name: digest for name, digest in hashes.items() if name.endswith(".j2")}
-    return ImageSources(templates, below("scripts/"), below("smoke/"), {})
+    own = below("smoke/")
+    smoke = own if tests is None else {**tests.smoke, **own}
+    return ImageSources(templates, below("scripts/"), smoke, tests.patch_tests if tests else {})
 
 
 def _json(data: object) -> str:

@@ -204,6 +204,19 @@ def load_patchset(folder: Path) -> PatchSet:
     return PatchSet(series.component, folder, patches)
 
 
+def recorded_patches(folder: Path, ids: Sequence[str]) -> tuple[Patch, ...]:
+    """Patches of which only the files are known, as an image has them, in the order of `ids`. Raises BadInput."""
+    found = []
+    for patch_id in ids:
+        # The lock has its hash, and nobody asks such a patch for more than its name.
+        record = PatchRecord.model_construct(id=patch_id)
+        path = folder / record.file
+        if not PATCH_ID.fullmatch(patch_id) or not _is_plain_file(path):
+            raise BadInput("the image does not hold the patch", where=str(path))
+        found.append(Patch(record, path.read_bytes(), path))
+    return tuple(found)
+
+
 Finding = tuple[str, str]
 
 

@@ -203,18 +203,24 @@ class Tiny:
 
     # Running graft
 
-    def graft(self, *words: str, code: int = 0, quick_gate: bool = False, **env: str) -> Ran:
+    def graft(self, *words: str, code: int = 0, quick_gate: bool = False, network: bool = True, **env: str) -> Ran:
         """Run a verb to its end; `code` is the exit status that is expected."""
-        with self.started(*words, quick_gate=quick_gate, **env) as process:
+        with self.started(*words, quick_gate=quick_gate, network=network, **env) as process:
             return ended(process, code)
 
     @contextmanager
-    def started(self, *words: str, quick_gate: bool = False, **env: str) -> Iterator[subprocess.Popen[str]]:
-        """A running verb, in a process group of its own as a shell would start it; gone at the end."""
+    def started(
+        self, *words: str, quick_gate: bool = False, network: bool = True, **env: str
+    ) -> Iterator[subprocess.Popen[str]]:
+        """A running verb, in a process group of its own as a shell would start it; gone at the end.
+
+        network: without it there is not even a loopback interface, for the engine that it starts as well.
+        """
         program = ["-c", QUICK_GATE] if quick_gate else ["-m", "graft"]
+        alone = [] if network else ["unshare", "--net", "--"]
         own = {k: v for k, v in os.environ.items() if k not in ("ARCH", "RECIPE", "JOBS", "OFFLINE", "ENGINE")}
         process = subprocess.Popen(
-            [sys.executable, *program, *words],
+            [*alone, sys.executable, *program, *words],
             cwd=self.root,
             env={**own, "PYTHONPATH": str(SOURCE / "scripts"), "ENGINE": "embedded", **env},
             stdin=subprocess.DEVNULL,

@@ -57,6 +57,7 @@ def make(root: Path, *, full: bool) -> Session:
         place = paths.images / name
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content(name))
+        place.chmod(0o755 if name.endswith(".sh") else 0o644)
 
     def lock(data: Data) -> None:
         data["patches"] = {}
@@ -222,8 +223,12 @@ def test_another_project_is_refused_before_anything_is_read(empty: Session, file
 
 def test_a_project_file_that_is_missing_is_brought(empty: Session, file: Path) -> None:
     empty.paths.lock("toy").unlink()
+    script = empty.paths.scripts / "install-wheels.sh"
+    script.unlink()
     bundles.load(empty, file, None)
     assert lacking(empty) == 0
+    assert script.stat().st_mode & 0o777 == 0o755
+    assert empty.paths.lock("toy").stat().st_mode & 0o777 == 0o644
 
 
 @pytest.mark.parametrize("data", [b"", b"not a tar\n" * 200, b"\0" * 4096])

@@ -36,6 +36,12 @@ def _import(options: argparse.Namespace, console: Console) -> None:
     load(session_of(options, console), options.file, options.digest)
 
 
+def _reproduce(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.reproduce import reproduce
+
+    reproduce(session_of(options, console), options.image, trust=options.trust, without_gate=options.no_gate)
+
+
 BUNDLE_VERBS: dict[str, Verb] = {
     "export": (
         _export,
@@ -73,5 +79,14 @@ IMAGE_VERBS: dict[str, Verb] = {
         _size,
         "bytes of each component, package and layer",
         {"what": {"nargs": "?", "metavar": "WHAT", "help": f"{_WHAT}; default: the recipe"}, "--all": _ALL},
+    ),
+    "reproduce": (
+        _reproduce,
+        "build an image again from nothing but itself, gate it, and say which files of which layers differ",
+        {
+            "image": {"metavar": "IMAGE", "help": "a reference, a reference with digest, or an image id"},
+            "--no-gate": {**FLAG, "help": "build and compare only"},
+            "--trust": {**FLAG, "help": "run scripts of the image that are not those of this checkout"},
+        },
     ),
 }

@@ -46,7 +46,7 @@ def export(session: Session, target: Path, contents: Contents) -> None:
     }
     sources |= _project_files(session, planned)
     listed = [
-        Member(path=path, size=place.stat().st_size, sha256=_sha256_of(path, place))
+        Member(path=path, size=place.stat().st_size, sha256=_sha256_of(path, place), executable=_is_script(path, place))
         for path, place in sorted(sources.items())
     ]
     if contents == "build":
@@ -138,6 +138,11 @@ def _sha256_of(path: str, place: Path) -> str:
     return rest.partition("/")[0] if kind == "store" else file_sha256(place)
 
 
+def _is_script(path: str, place: Path) -> bool:
+    """Whether a file of the project is started by its name: git knows that of it too."""
+    return path.startswith("project/") and bool(place.stat().st_mode & 0o100)
+
+
 def _project_files(session: Session, planned: Plan) -> dict[str, Path]:
     """What people wrote that decides the key, or what the gate runs."""
     paths = session.paths
@@ -184,11 +189,11 @@ def _take(session: Session, source: Path, index: Index, on_bytes: bundle.OnBytes
                 on_bytes(len(chunk))
             continue
         new += 1
-        _put(place, chunks, on_bytes, checked=kind == "store")
+        _put(place, chunks, on_bytes, checked=kind == "store", executable=member.executable)
     return new
 
 
-def _put(place: Path, chunks: Iterator[bytes], on_bytes: bundle.OnBytes, *, checked: bool) -> None:
+def _put(place: Path, chunks: Iterator[bytes], on_bytes: bundle.OnBytes, *, checked: bool, executable: bool) -> None:
     """A file, whole or not at all: it gets its name when its hash is known."""
     place.parent.mkdir(parents=True, exist_ok=True)
     # One name, so that what a killed import left is written over by the next one; they wait for each other.
@@ -198,7 +203,7 @@ def _put(place: Path, chunks: Iterator[bytes], on_bytes: bundle.OnBytes, *, chec
             for chunk in chunks:
                 sink.write(chunk)
                 on_bytes(len(chunk))
-        part.chmod(0o644)
+        part.chmod(0o755 if executable else 0o644)
         if checked:
             mark_checked(part)
         part.replace(place)

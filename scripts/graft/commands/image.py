@@ -28,6 +28,7 @@ from graft.commands.session import (
 from graft.commands.trees import bring_trees
 from graft.commands.unreachable import refuse_unlocked
 from graft.errors import BadInput, GateFailed
+from graft.patchset import recorded_patches
 from graft.plan import Plan, installed_path
 from graft.recipe import load_recipe
 from graft.store import CHECKED_MTIME
@@ -88,8 +89,13 @@ def smoke(session: Session, *, tier: Tier = "cpu") -> None:
     session.console.result(planned.tag, _facts(planned, candidate))
 
 
-def build(session: Session, planned: Plan, engine: Engine, *, no_cache: bool = False) -> tuple[str, str]:
-    """Fetch and build; returns the ids of the candidate and of its smoke image. Nothing is tagged."""
+def build(
+    session: Session, planned: Plan, engine: Engine, *, no_cache: bool = False, host: Session | None = None
+) -> tuple[str, str]:
+    """Fetch and build; returns the ids of the candidate and of its smoke image. Nothing is tagged.
+
+    host: given when `session` is of what an image says of itself, which has neither series nor host's programs.
+    """
     from graft.build import build_target, prepare_contexts, stage_seconds
     from graft.fetch import fetch
     from graft.render import render
@@ -100,7 +106,7 @@ def build(session: Session, planned: Plan, engine: Engine, *, no_cache: bool = F
     fetched = fetch(session.store, wanted(session, planned), session.console, offline=session.offline)
     if fetched > FETCH_SAMPLE:
         durations(session).note({FETCH_STEP: (time.monotonic() - started) * 1e9 / fetched})
-    inputs = _inputs(session, planned)
+    inputs = _inputs(session, planned, host)
     with session.console.step("lay out the build contexts"):
         folder = prepare_contexts(session.paths, planned, rendered, session.store, inputs)
     ids = []
@@ -216,7 +222,7 @@ def one_build(session: Session) -> Iterator[None]:
         yield
 
 
-def _inputs(session: Session, planned: Plan) -> Inputs:
+def _inputs(session: Session, planned: Plan, host: Session | None) -> Inputs:
     """The base's files, and the original bytes of every patched file (for the red half of red and green)."""
     from graft import patching
     from graft.base import build_rootfs
@@ -233,17 +239,20 @@ def _inputs(session: Session, planned: Plan) -> Inputs:
         debs,
         CHECKED_MTIME,
         session.console.say,
-        functools.partial(bootstrap_programs, session, planned.lock.base.suite),
+        functools.partial(bootstrap_programs, host or session, planned.lock.base.suite),
         suite=planned.lock.base.suite,
     )
     pristine: dict[str, dict[str, bytes]] = {}
     patches: dict[str, dict[str, bytes]] = {}
-    sets = patchsets(session, planned.recipe)
+    sets = patchsets(session, planned.recipe) if host is None else {}
     for component, patched in planned.patched().items():
         # Those that are locked for this architecture, in the order of the series.
         wanted_here = {pin.id for pin in patched.patches}
         ids = [patch_id for patch_id in planned.recipe.patches_of(component) if patch_id in wanted_here]
-        chosen = sets[component].select(ids)
+        if host is None:
+            chosen = sets[component].select(ids)
+        else:
+            chosen = recorded_patches(session.paths.patches / component, [pin.id for pin in patched.patches])
         patching.check_files(component, patched, chosen)
         patches[component] = patching.context_files(patched, chosen)
         file = store.path(component_file(planned.lock, planned.recipe, component))

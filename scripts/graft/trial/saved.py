@@ -46,7 +46,7 @@ def list_saved(client: DockerClient, image_id: str) -> Saved:
     """Names and sizes of an image's blobs. Raises EngineMissing when the engine saves it in an unknown form."""
     sizes: dict[str, int] = {}
     manifest: Any = None
-    with _tar(client, image_id) as tar:
+    with image_tar(client, image_id) as tar:
         for member in tar:
             if BLOB.fullmatch(member.name) and member.isreg():
                 sizes[member.name] = member.size
@@ -72,7 +72,7 @@ class Blobs:
     """The blobs of an image, read again in the same order."""
 
     def __init__(self, client: DockerClient, image_id: str) -> None:
-        self._tar = _tar(client, image_id)
+        self._tar = image_tar(client, image_id)
 
     def chunks(self, name: str) -> Iterator[bytes]:
         for member in self._tar:
@@ -118,7 +118,8 @@ def _config(image_id: str) -> str:
     return f"blobs/sha256/{image_id.removeprefix('sha256:')}"
 
 
-def _tar(client: DockerClient, image_id: str) -> tarfile.TarFile:
+def image_tar(client: DockerClient, image_id: str) -> tarfile.TarFile:
+    """What the engine saves of an image, as a stream; the caller closes it."""
     stream = io.BufferedReader(_Stream(client.api.get_image(image_id)), bundle.CHUNK)
     return tarfile.open(fileobj=stream, mode="r|")
 
