@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from factories import make_lock, make_open, make_plan, package
 
+from graft.gate.receipt import Receipt, write_receipt
 from graft.inventory import Change, Component, Inventory, Layer, Package, compare
-from graft.inventory.imaged import layers_of
+from graft.inventory.imaged import layers_of, operators_of
 from graft.inventory.planned import entrypoint_of, of_lock, of_plan
 from graft.inventory.text import markdown, rows, size_rows, summary
 
@@ -212,3 +215,25 @@ def test_text_of_an_image_cannot_drive_a_terminal() -> None:
     assert "\x1b" not in text
     assert "<script>" not in text
     assert rows(next(s for s in compare(image("a"), evil).sections if s.changes))
+
+
+def receipt(image_id: str, checks: list[dict[str, str]]) -> Receipt:
+    red = any(check["verdict"] == "fail" for check in checks)
+    test = {"id": "load", "tier": "cpu", "verdict": "fail" if red else "pass", "seconds": 1.0, "detail": ""}
+    host = {"system": "s", "kernel": "k", "machine": "m", "cpus": 1, "memory_gb": 1.0}
+    data = {"schema_version": 2, "tier": "cpu", "image_id": image_id, "manifest_digest": None, "recipe": "toy"}
+    data |= {"arch": "sm90", "key": "k", "lock_digest": "l", "gate_digest": "g", "started": "2026-12-01T00:00:00Z"}
+    data |= {"seconds": 1.0, "host": host, "engine": "e", "verdict": test["verdict"], "limits": []}
+    return Receipt.model_validate_json(json.dumps({**data, "tests": [{**test, "checks": checks}]}))
+
+
+def test_the_operators_of_an_image_are_those_of_its_own_receipt(tmp_path: Path) -> None:
+    found = {"id": "registers:vllm/_C.so", "verdict": "pass", "detail": "_C::a CPU\n_C::b CUDA"}
+    image_id = "sha256:" + "5" * 64
+    made = receipt(image_id, [found])
+    assert operators_of(tmp_path, image_id) is None, "no receipt"
+    write_receipt(tmp_path, made, {})
+    assert operators_of(tmp_path, image_id) == {"vllm/_C.so": ("_C::a CPU", "_C::b CUDA")}
+    assert operators_of(tmp_path, image_id[:-1] + "6") is None, "of another image with the same first digits"
+    write_receipt(tmp_path, receipt(image_id, [{**found, "id": "loads:vllm/_C.so", "verdict": "fail"}]), {})
+    assert operators_of(tmp_path, image_id) is None, "what did not load registers nothing"

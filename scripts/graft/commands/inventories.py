@@ -163,7 +163,7 @@ def _of_image(session: Session, what: str) -> Inventory:
     with closing(ready_engine(session).client()) as client:
         image = find_base(client, what, session.console, offline=session.offline)
         with session.console.step(f"look into {what}"):
-            return of_image(client, session.console, what, image, session.project, probe)
+            return of_image(client, session.console, what, image, session.project, probe, paths.receipts)
 
 
 def _titles(session: Session) -> dict[str, str]:

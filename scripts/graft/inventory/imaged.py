@@ -13,7 +13,9 @@ from pydantic import ValidationError
 from graft import metadata
 from graft.component import Component as RecipeComponent
 from graft.console import Console
-from graft.errors import BadInput
+from graft.errors import BadInput, GraftError
+from graft.gate import found_operators
+from graft.gate.receipt import FAILED, PASSED, folder_of, read_receipt
 from graft.inventory.model import Component, Inventory, Layer, Package
 from graft.plan import Plan
 from graft.project import Project
@@ -52,12 +54,19 @@ class _Answer(Model):
 
 
 def of_image(
-    client: DockerClient, console: Console, name: str, image: Base, project: Project, scripts: Mapping[str, bytes]
+    client: DockerClient,
+    console: Console,
+    name: str,
+    image: Base,
+    project: Project,
+    scripts: Mapping[str, bytes],
+    receipts: Path,
 ) -> Inventory:
     """Everything that is known of an image; `scripts` are the files of the probe, by name.
 
-    An image that Graft did not make has no components. Without a Python that runs, its packages and GPU code are not
-    known, which is noted. Raises EngineMissing.
+    Operators are those that a gate run found whose receipt lies in `receipts`. An image that Graft did not make has no
+    components. Without a Python that runs, its packages and GPU code are not known, which is noted.
+    Raises EngineMissing.
     """
     config = image.attrs["Config"]
     labels: Mapping[str, str] = config.get("Labels") or {}
@@ -81,6 +90,7 @@ def of_image(
         env=env,
         entrypoint=tuple(config.get("Entrypoint") or ()),
         gpu=answer.gpu if answer else None,
+        operators=operators_of(receipts, image.id),
         layers=layers,
         notes=notes,
     )
@@ -94,6 +104,20 @@ def read_metadata(containers: Trials, image_id: str) -> dict[str, bytes]:
     finally:
         containers.remove(container)
     return {path.partition("/")[2]: data for path, data in found.items()}
+
+
+def operators_of(receipts: Path, image_id: str) -> dict[str, tuple[str, ...]] | None:
+    """What a gate run of this very image found that its extensions register; None where no receipt says it."""
+    for name in (PASSED, FAILED):
+        file = folder_of(receipts, image_id) / name
+        if not file.is_file():
+            continue
+        try:
+            receipt = read_receipt(file)
+            return found_operators(receipt) if receipt.image_id == image_id else None
+        except GraftError:
+            return None
+    return None
 
 
 def layers_of(

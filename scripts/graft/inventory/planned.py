@@ -44,6 +44,7 @@ def of_plan(name: str, plan: Plan | UnlockedPlan, dockerfile: str) -> Inventory:
         patches={ref: patches[ref] for ref in plan.patch_refs},
         python=dict(sorted({**_python(lock, plan.arch.name), **built}.items())),
         debian=_debian(lock),
+        operators=plan.operators,
     )
 
 

@@ -51,32 +51,28 @@ def layers_differ(client: DockerClient, one: str, other: str) -> list[FileDiffer
     """Every member in which the layers of two images differ, layer by layer; both are on the engine."""
     ids = [client.images.get(image).attrs["RootFS"]["Layers"] for image in (one, other)]
     numbers = [n for n in range(max(map(len, ids))) if _at(ids[0], n) != _at(ids[1], n)]
-    sides = [_entries(client, image, {n: layers[n] for n in numbers if n < len(layers)})
-             for image, layers in zip((one, other), ids, strict=True)]  # fmt: skip
+    sides = [_entries(client, image, made, numbers) for image, made in zip((one, other), ids, strict=True)]
     found: list[FileDifference] = []
     for number in numbers:
         found += _compare(number + 1, sides[0].get(number, {}), sides[1].get(number, {}))
     return found
 
 
-def _entries(client: DockerClient, image: str, wanted: Mapping[int, str]) -> dict[int, dict[str, Entry]]:
-    """The members of the wanted layers: number -> name -> facts, in their order."""
+def _entries(
+    client: DockerClient, image: str, layers: Sequence[str], numbers: Sequence[int]
+) -> dict[int, dict[str, Entry]]:
+    """The members of the layers with these numbers, those that the image has: number -> name -> facts, in order."""
+    wanted = {number: layers[number] for number in numbers if number < len(layers)}
     found: dict[str, dict[str, Entry]] = {}
     names: Sequence[str] = ()
-    diff_ids: Sequence[str] = ()
-    config = f"blobs/sha256/{image.removeprefix('sha256:')}"
     with image_tar(client, image) as tar:
         for member in tar:
             stream = tar.extractfile(member) if member.isreg() else None
-            if stream is None:
-                continue
-            if member.name == "manifest.json":
+            if stream is not None and member.name == "manifest.json":
                 names = json.loads(stream.read())[0]["Layers"]
-            elif member.name == config:
-                diff_ids = json.loads(stream.read())["rootfs"]["diff_ids"]
-            elif member.name.startswith("blobs/") and _is_tar(member, wanted):
+            elif stream is not None and _is_wanted(member, wanted):
                 found[member.name] = _members(stream)
-    by_id = dict(zip(diff_ids, names, strict=True))
+    by_id = dict(zip(layers, names, strict=True))
     absent = [digest for digest in wanted.values() if by_id.get(digest) not in found]
     if absent:
         raise EngineMissing(
@@ -86,9 +82,10 @@ def _entries(client: DockerClient, image: str, wanted: Mapping[int, str]) -> dic
     return {number: found[by_id[digest]] for number, digest in wanted.items()}
 
 
-def _is_tar(member: tarfile.TarInfo, wanted: Mapping[int, str]) -> bool:
+def _is_wanted(member: tarfile.TarInfo, wanted: Mapping[int, str]) -> bool:
     """Whether a blob is a wanted layer: the classic store names them so, other stores by their compressed bytes."""
-    return f"sha256:{member.name.rpartition('/')[2]}" in wanted.values()
+    kind, _, name = member.name.rpartition("/")
+    return kind == "blobs/sha256" and f"sha256:{name}" in wanted.values()
 
 
 def _members(stream: Any) -> dict[str, Entry]:
