@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """One wheel by the project's own PEP 517 backend, in the venv as it is, without network.
 
-    build-python.py TREE OUT DISTRIBUTION VERSION [--refuse REGEX ...] [--needs NAME ...]
+    build-python.py TREE OUT DISTRIBUTION VERSION [--refuse REGEX ...] [--accept PART ...] [--needs NAME ...]
 
 --refuse: lines of the output that mean a part is missing, although the build goes on.
+--accept: names of parts that may be missing all the same.
 --needs:  distributions that the image has for it; a wheel that wants others is refused. Without it nothing is compared.
 Environment: what the architecture and the recipe say, GRAFT_JOBS or GRAFT_JOB_GB, CCACHE_DIR; UV names another uv.
 """
@@ -37,6 +38,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("distribution")
     parser.add_argument("version", help="the version that must come out")
     parser.add_argument("--refuse", action="append", default=[])
+    parser.add_argument("--accept", action="append", default=[])
     parser.add_argument("--needs", nargs="*")
     args = parser.parse_args(argv)
     os.umask(0o022)
@@ -48,13 +50,20 @@ def main(argv: Sequence[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="graft-home-") as home:
             lines = buildrun.run(command, environment(args.version, Path(home)), tree, [tree, out])
         refused = [line.strip() for line in lines if any(re.search(pattern, line) for pattern in args.refuse)]
+        refused = [line for line in refused if not any(re.search(named(part), line) for part in args.accept)]
         if refused:
-            raise BuildError(f"a part of it would be missing: {'; '.join(dict.fromkeys(refused))}")
+            missing = "; ".join(dict.fromkeys(refused))
+            raise BuildError(f"a part of it would be missing, and the recipe's `accepts` does not name it: {missing}")
         print(f"build-python: {prove(out, args.distribution, args.version, args.needs).name}")
     except BuildError as error:
         print(f"build-python: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def named(part: str) -> str:
+    """A pattern for the name of a part as a whole word: `scaled_mm` is not `scaled_mm_c3x_sm120`."""
+    return rf"(?<![A-Za-z0-9_]){re.escape(part)}(?![A-Za-z0-9_])"
 
 
 def environment(version: str, home: Path) -> dict[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from graft.component import Component, component_of
+from graft.kinds import KINDS
 from graft.project import Base, Project
 
 #: Where it stands in the recipe, and what is wrong.
@@ -46,6 +47,7 @@ def component_findings(components: Components, arches: Sequence[str], cuda: str,
 def _one(name: str, component: Component, components: Components, project: Project) -> Iterator[tuple[str, str]]:
     if component.build is not None and component.build not in project.builds:
         yield "build", f"unknown build kind {component.build!r}: {', '.join(project.builds)}"
+    yield from _of_its_kind(component)
     if component.overrides == name:
         yield "overrides", "overrides itself"
     if component.overrides is not None and component.overrides not in components:
@@ -74,6 +76,14 @@ def _one(name: str, component: Component, components: Components, project: Proje
             yield "needs", f"needs {other!r}, which no build makes: what is on an index is there anyway"
         elif not _everywhere(component, components[other], project):
             yield "needs", f"needs {other!r}, which is not there on all its architectures"
+
+
+def _of_its_kind(component: Component) -> Iterator[tuple[str, str]]:
+    """What a build of this kind would download."""
+    kind = KINDS.get(component.build or "")
+    for variable, what in kind.sources.items() if kind is not None else ():
+        if variable not in component.sources:
+            yield "sources", f"its build downloads {what}: make it a component, and give {variable} in sources"
 
 
 def _everywhere(component: Component, other: Component, project: Project) -> bool:

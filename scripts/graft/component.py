@@ -19,6 +19,7 @@ from graft.yamlio import Model
 
 Module = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
 DEBIAN_VERSION = re.compile(r"^(?:[0-9]+:)?[0-9][A-Za-z0-9.+~]*(?:-[A-Za-z0-9.+~]+)*$")
+Part = Annotated[str, grammar(r"[A-Za-z0-9][A-Za-z0-9_. /-]*", "the name of a part, as the log of its build has it")]
 #: A component, or a folder of its tree: `cutlass`, `flashinfer/3rdparty/cutlass`.
 TreeRef = Annotated[
     str,
@@ -28,23 +29,20 @@ TreeRef = Annotated[
     ),
 ]
 SOURCES = ("wheel", "sdist", "git", "archive", "image", "apt")
+#: What a component may say of its build.
+OF_A_BUILD = frozenset({"build", "modules", "accepts", "sources", "needs", "build_env", "family"})
 #: What a component of each kind of source may say beside it. Of the rest a key would be read by nobody.
 KEYS_OF: dict[str, frozenset[str]] = {
     "wheel": frozenset({"allow", "index", "commit", "overrides"}),
-    "sdist": frozenset(
-        {"allow", "index", "commit", "overrides", "build", "modules", "sources", "needs", "build_env", "family"}
-    ),
-    "git": frozenset(
-        {"overrides", "build", "modules", "provides", "requires", "sources", "needs", "build_env", "family"}
-    ),
-    "archive": frozenset(
-        {"commit", "overrides", "build", "modules", "provides", "requires", "sources", "needs", "build_env", "family"}
-    ),
+    "sdist": frozenset({"allow", "index", "commit", "overrides"}) | OF_A_BUILD,
+    "git": frozenset({"overrides", "provides", "requires"}) | OF_A_BUILD,
+    "archive": frozenset({"commit", "overrides", "provides", "requires"}) | OF_A_BUILD,
     "image": frozenset({"commit", "overrides", "provides", "family"}),
     "apt": frozenset(),
 }
 BELONGS = (
     ("modules", "belong"), ("sources", "belong"), ("needs", "belong"), ("build_env", "belongs"), ("requires", "belong"),
+    ("accepts", "belongs"),
 )  # fmt: skip
 #: What Graft says to every build; a recipe may not say something else.
 BUILD_NAMES = frozenset(
@@ -62,6 +60,7 @@ class Component(Model):
     modules: for build kinds that compile named modules ahead of time.
     index: the name of an index of build.yaml, where it is not the host's own.
     requires: what it needs at run time (PEP 508), where its source tree does not say so without being run.
+    accepts: parts that its build may leave out, by the names that its log has for them.
     provides: the distribution that a build, or an image, holds as a wheel.
     sources: variable that the build reads -> the component whose source tree, or which folder of it, it finds there.
     needs: components of which the wheels are installed before the build starts.
@@ -82,6 +81,7 @@ class Component(Model):
     overrides: Slug | None = None
     build: Slug | None = None
     provides: Distribution | None = None
+    accepts: tuple[Part, ...] = Field(default=(), strict=False)
     requires: tuple[str, ...] | None = Field(default=None, strict=False)
     modules: tuple[Module, ...] = Field(default=(), strict=False)
     sources: dict[EnvKey, TreeRef] = Field(default_factory=dict)

@@ -33,6 +33,8 @@ INSTALLED_AT: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("csrc/", "flashinfer/data/csrc/"),
         ("flashinfer/", "flashinfer/"),
     ),
+    "vllm": (("vllm/", "vllm/"),),
+    "deepgemm": (("deep_gemm/", "deep_gemm/"),),
 }
 #: The scripts that each stage runs (a test compares this with what the templates mount); `base` runs on the host.
 SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
@@ -451,7 +453,7 @@ def _said(component: Component) -> dict[str, Any]:
     """What a recipe says of a component, all of which the image repeats."""
     data = component.model_dump(mode="json", exclude={"allow"})
     # Newer than images that are there: their keys stay what they are.
-    return {key: value for key, value in data.items() if key != "requires" or value is not None}
+    return {key: value for key, value in data.items() if key not in ("requires", "accepts") or value}
 
 
 def site_packages(base: Base) -> str:
@@ -621,6 +623,7 @@ def _build(
     if kind_of(kind).stage != "flashinfer-aot":
         environment = _build_environment(project.bases[recipe.base], recipe, component, arch)
         options = [kind, component.distribution, component.version, list(component.modules), list(source.requires)]
+        options += [list(kind_of(kind).refused), sorted(component.accepts)]
         inputs["options"] = digest_of(options)
         inputs["environment"] = digest_of(environment)
     for variable, reference in sorted(component.sources.items()):

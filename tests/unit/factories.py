@@ -66,6 +66,7 @@ PROJECT: Data = {
         "flashinfer-aot": {"requires": ["ninja==1.13"], "memory_gb": 4},
         "python": {"requires": ["setuptools>=77"], "memory_gb": 1},
         "make": {"requires": [], "memory_gb": 2},
+        "vllm": {"requires": ["cmake"], "memory_gb": 8},
     },
     "engine": {"packages": {"trixie": ["docker.io"]}, "keep": "40GB"},
     "index": None,

@@ -101,7 +101,9 @@ def test_a_line_that_means_a_part_is_missing(tmp_path: Path) -> None:
     text = "print('Not building Marlin kernels as no compatible archs found')\n" + backend()
     assert build(tmp_path, text).returncode == 0
     said = last(build(tmp_path, text, "--refuse", "Not building "))
-    assert said.endswith("a part of it would be missing: Not building Marlin kernels as no compatible archs found")
+    assert said.endswith("does not name it: Not building Marlin kernels as no compatible archs found")
+    assert build(tmp_path, text, "--refuse", "Not building ", "--accept", "Marlin kernels").returncode == 0
+    assert build(tmp_path, text, "--refuse", "Not building ", "--accept", "Marlin kernel").returncode == 1
 
 
 def test_make_says_what_the_compiler_said(tmp_path: Path) -> None:

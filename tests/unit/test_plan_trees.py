@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Data, Edit, git_id, locked_trees, make_plan, sha, with_trees
+from factories import Data, Edit, git_id, locked_trees, make_plan, make_project, make_recipe, sha, with_trees
 
+from graft.agreement import component_findings
 from graft.errors import BadInput
+from graft.kinds import KINDS
 from graft.lock import plain, requirements_text
 from graft.paths import Paths
 from graft.plan import Plan
@@ -96,6 +98,7 @@ ALL = {"image", "cutlass", "mathlib", "flashinfer", "nccl-built", "kernels"}
             {"image", "kernels"},
             id="folder-of-a-source",
         ),
+        pytest.param("recipe", component("kernels", accepts=["slow part"]), {"image", "kernels"}, id="accepted-parts"),
         pytest.param("recipe", git("kernels", ref="dev"), {"image"}, id="a-note"),
         pytest.param("recipe", git("kernels", url="https://git.invalid/moved.git"), {"image"}, id="an-address"),
         pytest.param(
@@ -157,3 +160,23 @@ def test_the_dockerfile_of_a_tree() -> None:
     assert "from=build-nccl-built,source=/out" in stage
     assert "--needs numpy torch" in stage
     assert "--network=none" in stage
+
+
+def test_a_build_of_vllm_names_what_it_would_download() -> None:
+    told = {**dict.fromkeys(KINDS["vllm"].sources, "cutlass"), "TRITON_KERNELS_SRC_DIR": "mathlib/python"}
+
+    def vllm(sources: dict[str, str]) -> Edit:
+        return component("kernels", build="vllm", sources=sources, accepts=["Machete kernels"])
+
+    made = planned(recipe=vllm(told)).builds[-1]
+    assert made.environment["VLLM_TARGET_DEVICE"] == "cuda"
+    text = render(Paths(Path(__file__).parents[2]), planned(recipe=vllm(told))).text
+    assert "--refuse 'Not building .+ as '" in text
+    assert "--accept 'Machete kernels'" in text
+    assert "graft-job-gb-vllm" in text
+    del told["QUTLASS_SRC_DIR"]
+    found = component_findings(make_recipe(with_trees, vllm(told)).components, ["sm90"], "13.0", make_project())
+    assert [what for _, what in found if "QUTLASS" in what] == [
+        "kernels: its build downloads github.com/IST-DASLab/qutlass e74319e3405ce6d71965732880f5dc1f52371f64: "
+        "make it a component, and give QUTLASS_SRC_DIR in sources"
+    ]
