@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size reproduce bundle bundle-import smoke smoke-gpu receipt receipt-verify push pull verify history promote rollback engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size inspect reproduce bundle bundle-import smoke smoke-gpu receipt receipt-verify push pull verify history promote rollback engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -50,6 +50,9 @@ diff: $(STAMP) ## how two recipes, locks or images differ (A=glm-dsa@v1 B=glm-ds
 
 size: $(STAMP) ## bytes of each component, package and layer of a recipe or an image (WHAT=graft:glm-dsa-sm90)
 	@$(GRAFT) size -- $${WHAT:+"$$WHAT"}
+
+inspect: $(STAMP) ## the GPU code of an image's files (IMAGE=graft:glm-dsa-sm90); with ARCH, what it means there, by RECIPE's waivers
+	@$(GRAFT) inspect -- "$$IMAGE"
 
 reproduce: $(STAMP) ## build an image again from nothing but itself and compare every file (IMAGE=graft:glm-dsa-sm90)
 	@$(GRAFT) reproduce -- "$$IMAGE"

@@ -15,7 +15,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -46,7 +46,7 @@ def run(
     *,
     cwd: Path | None = None,
     env: Mapping[str, str] | None = None,
-    stdin: bytes | None = None,
+    stdin: bytes | Iterable[bytes] | None = None,
     timeout: float | None = None,
     log: Path | None = None,
     on_line: Callable[[str], None] | None = None,
@@ -58,7 +58,7 @@ def run(
     """Run a program to its end.
 
     env:     the whole environment; None inherits ours.
-    stdin:   bytes to feed; None closes stdin.
+    stdin:   bytes to feed, or pieces of them as they come; None closes stdin.
     timeout: seconds; past it the whole process group is ended and `error` is raised.
     log:     file that receives both streams as they come.
     on_line: called with each line of stderr and stdout, without the newline.
@@ -165,16 +165,22 @@ class _Pumps:
         for thread in self._threads:
             thread.start()
 
-    def feed(self, data: bytes | None) -> None:
+    def feed(self, data: bytes | Iterable[bytes] | None) -> None:
         """Write to stdin from a thread of its own: a program that does not read must not outlast its time limit."""
         if data is not None:
             threading.Thread(target=self._write, args=(data,), daemon=True).start()
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | Iterable[bytes]) -> None:
         assert self._process.stdin is not None
-        # A program may end before it has read everything; its exit status tells.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(data)
+        try:
+            for piece in [data] if isinstance(data, bytes) else data:
+                self._process.stdin.write(piece)
+        except BrokenPipeError:
+            # A program may end before it has read everything; its exit status tells.
+            pass
+        except Exception as problem:
+            # What was fed may look complete to the program.
+            self._problem = problem
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
 

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gpu_elf
 import pytest
 from docker import DockerClient
-from nightly import CACHED, CONFIG, MODE, RECORD, SITE, USER, layers_files, make_nightly, record_line, with_file
+from nightly import CACHED, CONFIG, MODE, RECORD, SITE, USER, layers_files, make_nightly, record_line, tar_of, with_file
 from tiny import PATCH_TEST, SERIES, Tiny, ended, share_engine_programs, wait_for
 from web import Answer, Web, web
 
@@ -540,3 +541,31 @@ def test_ended_while_it_tests_it_leaves_nothing(tiny: Tiny, nightly: Nightly, nu
         onto(tiny, nightly.name, code=5)
     assert images(tiny) == before
     assert not tiny.containers()
+
+
+# inspect
+
+
+def test_the_gpu_code_of_images(tiny: Tiny, reference: str) -> None:
+    """By the image's own Python, from outside, and of an image that has none; what is found is the same."""
+    library, kernel = "/usr/lib/libgpu.so", gpu_elf.gpu_library("sm_90a", "compute_90")
+    with tiny.client() as client:
+        full = with_file(client, reference, "", {library: kernel})
+        made = client.api.import_image_from_data(tar_of({library: kernel}))
+        bare = json.loads(made.splitlines()[-1])["status"]
+        older = with_file(client, reference, "", {library: gpu_elf.gpu_library("sm_80")})
+    try:
+        inside = json.loads(tiny.graft("inspect", full, "--arch", "sm90", "--json").out)
+        assert [(h["path"], h["judged"]["sm90"]["rules"]) for h in inside["holdings"]] == [(library, ["a"])]
+        assert inside["elf_files"] > 100
+        outside = json.loads(tiny.graft("inspect", full, "--arch", "sm90", "--json", "--outside").out)
+        assert outside["holdings"] == inside["holdings"]
+        without = tiny.graft("inspect", bare, "--json")
+        assert json.loads(without.out)["holdings"] == inside["holdings"]
+        assert "no Python 3.8" in without.err
+        assert "no code that is sure to run on sm90" in tiny.graft("inspect", older, "--arch", "sm90", code=7).err
+        assert "nothing:here" in tiny.graft("inspect", "nothing:here", code=2).err
+    finally:
+        with tiny.client() as client:
+            for image in (full, older, bare):
+                client.images.remove(image, force=True)

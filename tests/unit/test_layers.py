@@ -33,7 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "fetch patching render engine resolve report registry metadata bundle",
         "base build gate gitstore reach linting",
         "trial publish",
-        "inventory",
+        "inventory inspection",
         "commands",
         "cli",
         "__main__",

@@ -86,6 +86,11 @@ def take(root: Path) -> Census:
     return found
 
 
+def wanted(path: str, start: bytes) -> bool:
+    """Whether a file of this name, which starts with these 8 bytes, has to be read on."""
+    return runtime_code.is_source(path) or start.startswith((ELF, FATBIN)) or start == AR
+
+
 def count(found: Census, path: str, place: str) -> None:
     """Add one regular file, which lies at `place`, under its name in the image. Raises OSError."""
     found.files += 1
@@ -97,7 +102,7 @@ def count(found: Census, path: str, place: str) -> None:
     found.elf_files += start.startswith(ELF)
     if runtime_code.is_source(path):
         found.runtime.update(runtime_code.kernels(path, start))
-    elif start.startswith((ELF, FATBIN)) or start == AR:
+    elif wanted(path, start):
         try:
             holding = read(Path(place), path)
         except FatbinError as problem:

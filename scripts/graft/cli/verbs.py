@@ -69,6 +69,18 @@ def _smoke(options: argparse.Namespace, console: Console) -> None:
     smoke(session_of(options, console), tier=options.tier)
 
 
+def _inspect(options: argparse.Namespace, console: Console) -> None:
+    from graft.commands.inspect import inspect
+
+    inspect(
+        session_of(options, console),
+        options.image,
+        arch=options.arch,
+        recipe=options.recipe,
+        outside=options.outside,
+    )
+
+
 def _engine(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.tools import start_engine
 
@@ -139,6 +151,14 @@ VERBS: dict[str, Verb] = {
         _smoke,
         "run the gate again, or its tests on GPUs; moves no tag",
         {"--tier": {"default": "cpu", "choices": ("cpu", "gpu"), "help": "gpu: on all GPUs; red where there is none"}},
+    ),
+    "inspect": (
+        _inspect,
+        "the GPU code of an image's files, and with --arch what it means there; --recipe gives waivers",
+        {
+            "image": {"metavar": "IMAGE", "help": "a reference, a reference with digest, or an image id"},
+            "--outside": {**FLAG, "help": "run nothing of the image: read its files from outside"},
+        },
     ),
     "engine": (_engine, "start the engine and print how to use it", {}),
     "engine-stop": (_engine_stop, "end the embedded engine", {}),

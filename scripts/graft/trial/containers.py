@@ -127,6 +127,11 @@ class Trials(Containers):
             return None
         return chunks
 
+    def files(self, container: str) -> Iterator[bytes]:
+        """All files of a container as a tar, in pieces; it need not run."""
+        chunks: Iterator[bytes] = self._client.api.export(container)
+        return chunks
+
     def ended(self, container: str, started: float, limit: float) -> Ended | None:
         """How a job ended, its container kept; None while it runs and may run on. Past `limit` seconds it is killed."""
         state = self.state(container)
@@ -170,9 +175,10 @@ class Trials(Containers):
 
 
 @contextlib.contextmanager
-def trials(client: DockerClient, console: Console) -> Iterator[Trials]:
+def trials(client: DockerClient, console: Console, doing: str = "patch tests ran") -> Iterator[Trials]:
     """Containers for one verb, removed at the end however it ends; those of killed runs are removed first.
 
+    doing: what an interrupt interrupts.
     Raises Interrupted on Ctrl-C, EngineMissing when the engine fails in between.
     """
     from docker.errors import DockerException
@@ -184,7 +190,7 @@ def trials(client: DockerClient, console: Console) -> Iterator[Trials]:
         yield made
     except KeyboardInterrupt as interrupt:
         raise Interrupted(
-            "interrupted while patch tests ran; nothing that had not ended was kept",
+            f"interrupted while {doing}; nothing that had not ended was kept",
             cure="run the same command: it tries what has no result yet",
         ) from interrupt
     except (DockerException, RequestException) as problem:
