@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
-Kind = Literal["status", "cut-request", "cut-answer", "truncate", "slow", "drop-after"]
+Kind = Literal["status", "cut-request", "cut-answer", "truncate", "slow", "drop-after", "add-headers"]
 
 
 @dataclass
@@ -25,6 +25,7 @@ class Fault:
     drop-after:  forwarded whole; the client never sees the answer.
     cut-answer:  the client gets `count` bytes of the body, with the length of all.
     truncate:    the client gets `count` bytes of the body, with a length that fits.
+    add-headers: the answer has `headers` beside its own.
     slow:        `seconds` of pause before it is forwarded.
     """
 
@@ -44,6 +45,8 @@ class Proxy:
         self.target = target
         self.faults: list[Fault] = []
         self.seen: list[str] = []
+        #: The bytes of each request's body, as it announced them.
+        self.lengths: list[int] = []
         #: Called with the number of the request before it is forwarded, and (negative) before it is answered.
         self.watch: Callable[[int], None] = lambda number: None
         self._lock = threading.Lock()
@@ -58,9 +61,10 @@ class Proxy:
     def count(self, pattern: str) -> int:
         return sum(bool(re.search(pattern, line)) for line in self.seen)
 
-    def take(self, line: str) -> tuple[int, Fault | None]:
+    def take(self, line: str, length: int) -> tuple[int, Fault | None]:
         with self._lock:
             self.seen.append(line)
+            self.lengths.append(length)
             for fault in self.faults:
                 if fault.times > 0 and re.search(fault.fits, line):
                     fault.times -= 1
@@ -73,7 +77,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def _forward(self) -> None:
-        number, fault = self.proxy.take(f"{self.command} {self.path}")
+        length = int(self.headers.get("Content-Length") or 0)
+        number, fault = self.proxy.take(f"{self.command} {self.path}", length)
         self.proxy.watch(number)
         if fault is not None and fault.kind == "status":
             self._read_body()
@@ -86,7 +91,6 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(fault.seconds)
         host, _, port = self.proxy.target.partition(":")
         upstream = http.client.HTTPConnection(host, int(port), timeout=60)
-        length = int(self.headers.get("Content-Length") or 0)
         cut = fault.count if fault is not None and fault.kind == "cut-request" else None
         try:
             upstream.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -117,6 +121,9 @@ class _Handler(BaseHTTPRequestHandler):
         cut = fault.count if fault is not None and fault.kind in ("cut-answer", "truncate") else None
         for name, value in answer.getheaders():
             if name.lower() not in ("content-length", "transfer-encoding", "connection", "date"):
+                self.send_header(name, value)
+        if fault is not None and fault.kind == "add-headers":
+            for name, value in fault.headers.items():
                 self.send_header(name, value)
         length = len(body) if fault is None or fault.kind != "truncate" else fault.count
         if self.command == "HEAD":

@@ -72,6 +72,7 @@ class Shop:
 
     @property
     def registry(self) -> Registry:
+        """A new client, which waits for nothing."""
         return Registry(self.repository, net.session(), self.credentials, pause=lambda seconds: None)
 
     @property

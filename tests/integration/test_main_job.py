@@ -12,9 +12,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
+from distribution import distribution
 from tiny import CHANNEL, Ran, Tiny, ended, is_running, share_engine_programs, wait_for
 from web import Answer, web
 
@@ -400,3 +402,61 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
     stopped = ended(process, 130, PROMPT_SECONDS)
     assert stopped.out == ""
     assert "interrupted" in stopped.err
+
+
+# Publish
+
+
+def test_what_has_not_passed_is_not_pushed(tiny: Tiny, tmp_path: Path) -> None:
+    with distribution(tmp_path / "registry") as registry:
+        there = {"REGISTRY": f"{registry.host}/graft"}
+        new_candidate(tiny, "never built")
+        assert "is not built" in tiny.graft("push", code=7, **there).err
+        tiny.graft("image")
+        shutil.rmtree(tiny.paths.receipts)
+        assert "no passing receipt" in tiny.graft("push", code=7, **there).err
+        assert registry.tags("graft") == {}
+
+
+def test_what_has_passed_is_pushed_verified_and_pulled(tiny: Tiny, first: Ran, tmp_path: Path) -> None:
+    with distribution(tmp_path / "registry") as registry:
+        there = {"REGISTRY": f"{registry.host}/graft"}
+        tiny.graft("key", "new", "--private", str(tmp_path / "private.pem"), "--public", str(tiny.root / "release.pub"))
+        tiny.edit("build.yaml", "key: null", "key: release.pub")
+        assert "no private key is given" in tiny.graft("push", code=2, **there).err
+        there["GRAFT_SIGNING_KEY"] = str(tmp_path / "private.pem")
+        pushed = json.loads(tiny.graft("push", "--json", **there).out)
+        image_id = tiny.tags()[first.reference]
+        assert pushed["image_id"] == image_id
+        tag = first.reference.partition(":")[2]
+        tags = registry.tags("graft")
+        assert tags[tag] == tags["tiny-sm90"] == pushed["digest"]
+        again = json.loads(tiny.graft("push", "--json", **there).out)
+        assert (again["digest"], again["new_bytes"], again["moved"]) == (pushed["digest"], 0, [])
+
+        forget(tiny)
+        pulled = tiny.graft("pull", **there)
+        assert pulled.reference == f"{registry.host}/graft@{pushed['digest']}"
+        assert f"run --gpus all -p 8000:8000 {pulled.reference}" in pulled.err
+        assert tiny.tags() == {f"{registry.host}/graft:{tag}": image_id}
+
+        # A layer that is damaged in the registry never becomes an image here.
+        forget(tiny)
+        with tiny.client() as client:
+            # The build cache holds layers too, and what is there is not downloaded.
+            client.api.prune_builds(all=True)
+        manifest = json.loads(registry.blob_file(pushed["digest"]).read_bytes())
+        largest = max(manifest["layers"], key=lambda layer: layer["size"])
+        layer = registry.blob_file(largest["digest"])
+        data = bytearray(layer.read_bytes())
+        data[len(data) // 2] ^= 1
+        layer.write_bytes(data)
+        assert "the engine cannot pull it" in tiny.graft("pull", code=8, **there).err
+        assert tiny.tags() == {}
+
+
+def forget(tiny: Tiny) -> None:
+    """No image is left in the engine."""
+    with tiny.client() as client:
+        for image in client.images.list():
+            client.images.remove(image.id, force=True)

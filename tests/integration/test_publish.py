@@ -6,13 +6,13 @@ import base64
 import dataclasses
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from distribution import Distribution, distribution, program
-from publishing import BY, CHANNEL, HISTORY, STABLE, Release, Shop, copy_project, open_shop
+from publishing import BY, CHANNEL, HISTORY, STABLE, Release, Shop
 
 from graft.cli import main
 from graft.errors import BadInput, GateFailed, RegistryFailed
@@ -24,29 +24,6 @@ from graft.publish.verify import verify
 from graft.registry.manifest import IMAGE, LAYER_ZSTD, image_manifest, index
 from graft.registry.reference import Reference
 from graft.registry.referrers import Attachment, artifacts_of, attach, fallback_tag, referrers
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("shop") / "project"
-    copy_project(root)
-    return root
-
-
-@pytest.fixture
-def running(tmp_path: Path) -> Iterator[Distribution]:
-    with distribution(tmp_path / "registry") as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def planned_shop(project: Path) -> Shop:
-    return open_shop(project, "127.0.0.1:1")
-
-
-@pytest.fixture
-def shop(planned_shop: Shop, running: Distribution) -> Shop:
-    return dataclasses.replace(planned_shop, host=running.host)
 
 
 @dataclass(frozen=True)
