@@ -156,6 +156,21 @@ def test_a_patch_edit_makes_a_puller_download_less_than_a_mebibyte(both: Both) -
         tiny.reset()
 
 
+def test_another_version_moves_the_layer_of_its_own_wheel_alone(both: Both) -> None:
+    """What is installed after it is built anew and has the same bytes, so the same digest."""
+    tiny = both.one
+    tiny.edit("recipes/tiny.yaml", 'wheel: packaging, version: "24.2"', 'wheel: packaging, version: "24.1"')
+    try:
+        tiny.graft("lock")
+        bumped = tiny.graft("image").reference
+        said = json.loads(tiny.graft("diff", both.image, bumped, "--json").out)
+        new = [change["name"] for change in said["sections"]["layers"]["changes"] if change["kind"] == "added"]
+        assert new == ["wheels packaging", "metadata"]
+        assert [c["name"] for c in said["sections"]["Python packages"]["changes"]] == ["packaging"]
+    finally:
+        tiny.reset()
+
+
 def test_an_image_holds_what_its_recipe_says(both: Both) -> None:
     said = json.loads(both.one.graft("diff", "tiny", both.image, "--json").out)
     assert said["equal"], "components, patches, packages and environment are those of the recipe and its lock"

@@ -15,7 +15,18 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from factories import PROJECT, RECIPE, Data, edited, make_lock, make_project, make_recipe, write_project
+from factories import (
+    PROJECT,
+    RECIPE,
+    Data,
+    edited,
+    locked_trees,
+    make_lock,
+    make_project,
+    make_recipe,
+    with_trees,
+    write_project,
+)
 
 from graft import bundle
 from graft.apt import DebPin
@@ -25,7 +36,7 @@ from graft.commands.session import Session, make_plan, open_session, wanted
 from graft.console import Console
 from graft.errors import BadInput, FetchFailed, GraftError
 from graft.lock import write_lock
-from graft.store import mark_checked, missing
+from graft.store import mark_checked
 from graft.toolslock import make_tools_lock, write_tools
 
 KILLS = 20
@@ -46,13 +57,14 @@ def filled(pin: Data) -> None:
     pin.update(size=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
-def no_patches(recipe: Data) -> None:
+def with_trees_only(recipe: Data) -> None:
+    with_trees(recipe)
     recipe["patches"] = []
 
 
 def make(root: Path, *, full: bool) -> Session:
     """A project, locked; with all its files in the store, or with none."""
-    paths = write_project(root, PROJECT, {"toy": edited(RECIPE, no_patches)})
+    paths = write_project(root, PROJECT, {"toy": edited(RECIPE, with_trees_only)})
     for name in ("smoke/core.py", "scripts/install-wheels.sh", "stages/base.j2", "Dockerfile.j2"):
         place = paths.images / name
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -60,11 +72,12 @@ def make(root: Path, *, full: bool) -> Session:
         place.chmod(0o755 if name.endswith(".sh") else 0o644)
 
     def lock(data: Data) -> None:
+        locked_trees(data)
         data["patches"] = {}
         for pin in [*data["packages"], *data["sources"].values(), *data["base"]["packages"]]:
             filled(pin)
 
-    write_lock(paths, make_lock(lock, project=make_project(), recipe=make_recipe(no_patches)))
+    write_lock(paths, make_lock(lock, project=make_project(), recipe=make_recipe(with_trees_only)))
     write_tools(paths, make_tools_lock(make_project(), {"trixie": [deb("docker.io")]}, {"bookworm": [deb("perl")]}))
     session = open_session(paths, Console(json_mode=True), recipe="toy", arch="sm90", offline=True)
     if full:
@@ -77,7 +90,10 @@ def make(root: Path, *, full: bool) -> Session:
 
 
 def files_of(session: Session) -> list[Any]:
-    return [item.pin for item in (*wanted(session, make_plan(session)), *bundles.wanted_tools(session))]
+    plan = make_plan(session)
+    trees = [build.source for build in (*plan.sources, *plan.builds) if build.source.tree]
+    assert len(trees) == 4
+    return [*(item.pin for item in (*wanted(session, plan), *bundles.wanted_tools(session))), *trees]
 
 
 @pytest.fixture
@@ -104,8 +120,7 @@ def state(session: Session) -> dict[str, bytes]:
 
 
 def lacking(session: Session) -> int:
-    plan = make_plan(session)
-    return len(missing(session.store, [*wanted(session, plan), *bundles.wanted_tools(session)]))
+    return len({pin.sha256 for pin in files_of(session) if not session.store.has(pin)})
 
 
 def test_a_build_from_a_bundle_lacks_nothing_and_has_the_same_key(full: Session, empty: Session, file: Path) -> None:
@@ -290,7 +305,7 @@ def test_a_path_twice_and_another_format_are_refused(empty: Session, file: Path)
 
 
 def test_an_export_without_a_whole_store_writes_nothing(empty: Session, tmp_path: Path) -> None:
-    with pytest.raises(FetchFailed, match="not in the store"):
+    with pytest.raises(FetchFailed, match="offline"):
         bundles.export(empty, tmp_path / "x.bundle", "build")
     assert not list(tmp_path.glob("*x.bundle*"))
 

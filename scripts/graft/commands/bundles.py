@@ -15,6 +15,7 @@ from graft.bundle import CarriedImage, Index, Member
 from graft.commands.image import finished
 from graft.commands.programs import ready_engine, wanted_tools
 from graft.commands.session import Session, make_plan, wanted
+from graft.commands.trees import bring_trees, is_tree
 from graft.console import size
 from graft.errors import BadInput, FetchFailed, GateFailed
 from graft.hashes import file_sha256
@@ -40,10 +41,14 @@ def export(session: Session, target: Path, contents: Contents) -> None:
 
     planned = make_plan(session)
     files = wanted_tools(session) + (wanted(session, planned) if contents != "image" else [])
+    trees = {} if contents == "image" else {b.name: b.source for b in (*planned.sources, *planned.builds)}
+    trees = {name: pin for name, pin in trees.items() if is_tree(pin)}
+    bring_trees(session, planned.recipe, trees)
     fetch(session.store, files, session.console, offline=session.offline)
     sources: dict[str, Path] = {
         f"store/{item.pin.sha256}/{item.file_name}": session.store.path(item.pin) for item in files
     }
+    sources |= {f"store/{pin.sha256}/{pin.file}": session.store.path(pin) for pin in trees.values()}
     sources |= _project_files(session, planned)
     listed = [
         Member(path=path, size=place.stat().st_size, sha256=_sha256_of(path, place), executable=_is_script(path, place))
