@@ -23,7 +23,7 @@ from pathlib import Path
 import yaml
 from filelock import FileLock
 
-from graft import proc
+from graft import net, proc
 from graft.apt import Archive, pockets_of
 from graft.paths import Paths
 from graft.registry.manifest import canonical, digest_of_bytes
@@ -43,8 +43,9 @@ def program(name: str) -> Path:
         if not found.is_file():
             # Fetched below an own folder: the project's state is not the tests'.
             archive = Archive(Paths(home), pockets_of("trixie"))
-            (home / "debs").mkdir(exist_ok=True)
-            deb = archive.fetch([name], home / "debs")[name]
+            (pin,) = (found for found in archive.newest([name]) if found.name == name)
+            deb = home / "debs" / pin.basename
+            net.download(net.session(), archive.urls(pin)[0], deb, net.Expected(pin.sha256, pin.size), what=pin.name)
             fresh = home / "root.new"
             shutil.rmtree(fresh, ignore_errors=True)
             proc.run(["dpkg-deb", "-x", deb, fresh])

@@ -76,7 +76,9 @@ def size(session: Session, what: str | None, *, every: bool) -> None:
 def inventory(session: Session, what: str) -> Inventory:
     """What a recipe (`NAME`, `NAME@REVISION`), a lock (a path), or an image (a reference or id) holds.
 
-    A recipe's name wins over an image's; `name:latest` is the image. Raises BadInput, LockStale, EngineMissing.
+    A recipe's name wins over an image's; `name:latest` is the image. A reference that names a registry is asked for
+    there, without pulling; offline it is the image on the engine. Raises RegistryFailed,
+    BadInput, LockStale, EngineMissing.
     """
     if what.endswith(".lock.yaml"):
         return _of_lock(session, what)
@@ -85,6 +87,8 @@ def inventory(session: Session, what: str) -> Inventory:
         return replace(_at_revision(session, name, revision), name=what)
     if not at and _is_recipe(session, name):
         return _of_recipe(session, what)
+    if _names_registry(what) and not session.offline:
+        return _of_registry(session, what)
     return _of_image(session, what)
 
 
@@ -149,6 +153,22 @@ def _checked_out(paths: Paths, revision: str, where: str) -> Iterator[Paths]:
         )
         proc.run(("tar", "-xf", tar, "-C", root), timeout=GIT_SECONDS, error=BadInput, what=f"unpacking {where}")
         yield Paths(root)
+
+
+def _of_registry(session: Session, what: str) -> Inventory:
+    from graft.commands.registry import reference_of, registry_of
+    from graft.inventory.published import of_published
+
+    reference = reference_of(session, what, None)
+    with session.console.step(f"ask for {what}"):
+        return of_published(what, registry_of(reference.repository), reference)
+
+
+def _names_registry(what: str) -> bool:
+    """Whether it can only be an image of a registry: its first part is a host."""
+    from graft.trial.reference import REFERENCE, parse_reference
+
+    return REFERENCE.fullmatch(what) is not None and parse_reference(what, "IMAGE").names_registry
 
 
 def _of_image(session: Session, what: str) -> Inventory:

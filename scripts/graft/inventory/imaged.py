@@ -35,7 +35,11 @@ NO_LAYER = re.compile(
 )
 #: Steps of images/stages/ that are the same in every image.
 OWN_STEPS = {"ADD metadata.tar /": "metadata", "ADD rootfs.tar /": "base"}
-STEP_WORDS = re.compile(r"^(?:/bin/sh -c #\(nop\) +|RUN )?(?:/bin/sh -c )?(.*?)(?: # buildkit)?$")
+#: Without the shell, the builder's name, and the end that each published step has (images/macros/run.j2).
+STEP_WORDS = re.compile(
+    r"^(?:/bin/sh -c #\(nop\) +|RUN )?(?:/bin/sh -c )?(.*?)"
+    r"(?: && touch --date=@\d+ /etc /run /tmp)?(?: # buildkit)?$"
+)
 
 
 class _Package(Model):
@@ -81,10 +85,10 @@ def of_image(
     return Inventory(
         name,
         "image",
-        _facts(image, labels),
+        facts_of(labels, image.id),
         "installed",
         components=_components(labels, found),
-        patches=_patches(labels),
+        patches=patches_of(labels),
         python=_packages(answer.python) if answer else None,
         debian=_packages(answer.debian) if answer else None,
         env=env,
@@ -134,18 +138,18 @@ def layers_of(
         making = [step for step in steps if step["Size"] > 0]
     if len(making) != len(digests):
         return None, f"its history names {len(making)} steps for {len(digests)} layers: their sizes are not known"
-    said = _named([str(step["CreatedBy"]) for step in making], plan)
+    said = said_of([str(step["CreatedBy"]) for step in making], plan)
     rows = zip(digests, making, said, strict=True)
     return tuple(Layer(digest, int(step["Size"]), words) for digest, step, words in rows), ""
 
 
-def _named(steps: Sequence[str], plan: Plan | None) -> list[str]:
+def said_of(steps: Sequence[str], plan: Plan | None = None) -> list[str]:
     """What each step did; the wheels of an image of Graft by the name of their layer."""
     words = [match[1] if (match := STEP_WORDS.match(step)) else step for step in steps]
-    if plan is None:
-        return [text[:100] for text in words]
-    installs = [*(f"wheels {layer.name}" for layer in plan.layers), *(f"compiled {b.name}" for b in plan.builds)]
-    overlays = [f"overlay {overlay.name}" for overlay in plan.overlays]
+    installs, overlays = [], []
+    if plan is not None:
+        installs = [*(f"wheels {layer.name}" for layer in plan.layers), *(f"compiled {b.name}" for b in plan.builds)]
+        overlays = [f"overlay {overlay.name}" for overlay in plan.overlays]
     made = []
     for text in words:
         if text.endswith("install-wheels.sh") and installs:
@@ -187,14 +191,15 @@ def _probe(
     return None, f"{unknown} ({ended.tail()[-200:]})"
 
 
-def _facts(image: Base, labels: Mapping[str, str]) -> dict[str, str]:
+def facts_of(labels: Mapping[str, str], image_id: str) -> dict[str, str]:
+    """What the labels say of an image, and its id."""
     names = {"recipe": "dev.graft.recipe", "arch": "dev.graft.arch", "CUDA": "dev.graft.cuda"}
     facts = {fact: labels[label] for fact, label in names.items() if label in labels}
     if "dev.graft.key" in labels:
         facts["key"] = labels["dev.graft.key"][:12]
     if "dev.graft.lock" in labels:
         facts["lock"] = labels["dev.graft.lock"].removeprefix("sha256:")[:12]
-    return {**facts, "image": image.id.removeprefix("sha256:")[:12]}
+    return {**facts, "image": image_id.removeprefix("sha256:")[:12]}
 
 
 def _components(labels: Mapping[str, str], found: Mapping[str, bytes]) -> dict[str, Component] | None:
@@ -209,7 +214,8 @@ def _components(labels: Mapping[str, str], found: Mapping[str, bytes]) -> dict[s
     return {name: Component(c.version, c.commit, c.kind, c.distribution) for name, c in made.items()}
 
 
-def _patches(labels: Mapping[str, str]) -> dict[str, str] | None:
+def patches_of(labels: Mapping[str, str]) -> dict[str, str] | None:
+    """component/id -> sha256 by the labels; None for an image that Graft did not make."""
     if "dev.graft.recipe" not in labels:
         return None
     prefix = "dev.graft.patch."

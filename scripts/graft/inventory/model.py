@@ -49,6 +49,7 @@ class Inventory:
     patches:   component/id -> sha256 (hex), or a state where there is no hash.
     gpu:       file -> architectures of its code, as nvcc spells them.
     operators: library -> what it registers.
+    compressed: whether the sizes of layers are those of what is downloaded.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Inventory:
     gpu: Mapping[str, Sequence[str]] | None = None
     operators: Mapping[str, Sequence[str]] | None = None
     layers: Sequence[Layer] | None = None
+    compressed: bool = False
     notes: Sequence[str] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:

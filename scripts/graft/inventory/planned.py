@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 from graft.inventory.model import Component, Inventory, Package
@@ -42,15 +43,14 @@ def of_plan(name: str, plan: Plan | UnlockedPlan, dockerfile: str) -> Inventory:
         shared,
         facts={**facts, "lock": lock.digest[:12]},
         patches={ref: patches[ref] for ref in plan.patch_refs},
-        python=dict(sorted({**_python(lock, plan.arch.name), **built}.items())),
-        debian=_debian(lock),
+        python=python_of(lock, plan.arch.name, built),
+        debian=debian_of(lock),
         operators=plan.operators,
     )
 
 
 def of_lock(name: str, lock: Lock, arch: str) -> Inventory:
     """A lock without its recipe: packages and patches; a component is known where its source has its name."""
-    built = {pin.name: Package(pin.version, pin.size) for pin in lock.sources.values()}
     patched = {key: entry for key in lock.patches if (entry := lock.patched(key, arch)) is not None}
     return Inventory(
         name,
@@ -58,8 +58,8 @@ def of_lock(name: str, lock: Lock, arch: str) -> Inventory:
         {"recipe": lock.recipe, "arch": arch, "base": lock.base.name, "lock": lock.digest[:12], "date": lock.date},
         "download",
         patches={f"{key}/{pin.id}": pin.sha256 for key, entry in patched.items() for pin in entry.patches},
-        python=dict(sorted({**_python(lock, arch), **built}.items())),
-        debian=_debian(lock),
+        python=python_of(lock, arch, built_of(lock)),
+        debian=debian_of(lock),
     )
 
 
@@ -69,9 +69,17 @@ def entrypoint_of(dockerfile: str) -> tuple[str, ...] | None:
     return tuple(found[-1]) if found else None
 
 
-def _python(lock: Lock, arch: str) -> dict[str, Package]:
-    return {p.name: Package(p.version, p.size) for p in lock.image_packages(arch)}
+def python_of(lock: Lock, arch: str, built: Mapping[str, Package]) -> dict[str, Package]:
+    """The locked wheels of an architecture and what is built, sorted; sizes are those of downloads."""
+    wheels = {p.name: Package(p.version, p.size) for p in lock.image_packages(arch)}
+    return dict(sorted({**wheels, **built}.items()))
 
 
-def _debian(lock: Lock) -> dict[str, Package]:
+def built_of(lock: Lock) -> dict[str, Package]:
+    """What a lock says is built from source, by distribution; with what others are built from, if there is any."""
+    return {pin.name: Package(pin.version, pin.size) for pin in lock.sources.values()}
+
+
+def debian_of(lock: Lock) -> dict[str, Package]:
+    """The base's packages that are in the image; sizes are those of downloads."""
     return {p.name: Package(p.version, p.size) for p in lock.base.packages if p.set == "runtime"}

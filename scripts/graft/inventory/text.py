@@ -35,9 +35,10 @@ def summary(difference: Difference) -> list[str]:
     lines = []
     if difference.transfer is not None:
         moved = difference.transfer
+        kind = "compressed" if difference.after.compressed else "uncompressed"
         lines.append(
             f"who has {difference.before.name} needs {moved.new} layers, {size(moved.new_bytes)}, for "
-            f"{difference.after.name}; {moved.shared} layers, {size(moved.shared_bytes)}, are shared (uncompressed)"
+            f"{difference.after.name}; {moved.shared} layers, {size(moved.shared_bytes)}, are shared ({kind})"
         )
     lines += [f"{section.title}: {section.unknown}" for section in difference.sections if section.unknown]
     return lines + [f"note: {note}" for side in (difference.before, difference.after) for note in side.notes]
