@@ -26,8 +26,9 @@ from hostprograms import ready
 
 from graft.console import Console
 from graft.errors import GateFailed
-from graft.gate import Receipt, ReceiptFacts, SmokeTest, find_receipt, run_gate
+from graft.gate import Receipt, ReceiptFacts, SmokeTest, Tier, find_receipt, run_gate
 from graft.gate.containers import LABEL
+from graft.gate.receipt import read_receipt
 from graft.paths import Paths
 
 pytestmark = [
@@ -78,10 +79,18 @@ class Images:
     candidate: str
     smoke: str
 
-    def gate(self, receipts: Path, *tests: SmokeTest) -> Receipt:
+    def gate(self, receipts: Path, *tests: SmokeTest, tier: Tier = "cpu") -> Receipt:
         console = Console()
         return run_gate(
-            self.client, self.smoke, self.candidate, tests, console=console, receipts=receipts, facts=FACTS, parallel=2
+            self.client,
+            self.smoke,
+            self.candidate,
+            tests,
+            console=console,
+            receipts=receipts,
+            facts=FACTS,
+            tier=tier,
+            parallel=2,
         )
 
     def containers(self) -> list[str]:
@@ -159,6 +168,20 @@ def test_anything_else_is_red(images: Images, tmp_path: Path, name: str, verdict
     assert not images.containers()
     if name == "crash":
         assert "the cause" in (failed.value.tail or "")
+
+
+def test_gpus_that_are_asked_for_and_absent_are_red(images: Images, tmp_path: Path) -> None:
+    tests = (SmokeTest("green", "green.py", tier="gpu"), SmokeTest("bounds", "bounds.py", tier="gpu"))
+    if Path("/proc/driver/nvidia").exists():
+        # With the NVIDIA Container Toolkit, as on every host with a GPU that is meant for containers.
+        assert images.gate(tmp_path, *tests, tier="gpu").tier == "gpu"
+        return
+    with pytest.raises(GateFailed, match=r"green \(not-run\), bounds \(not-run\)"):
+        images.gate(tmp_path, *tests, tier="gpu")
+    assert not images.containers()
+    [file] = tmp_path.glob("*/receipt-failed-gpu.json")
+    detail = read_receipt(file).tests[0].detail
+    assert "gives the test no GPU: could not select device driver" in detail
 
 
 def test_tests_of_another_image_are_refused(images: Images, tmp_path: Path) -> None:

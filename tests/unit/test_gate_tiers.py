@@ -116,7 +116,7 @@ def set_smoke(data: factories.Data, file: str, digest: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "ends"), [("gpu/kernels.py", {"gpu"}), ("core.py", {"cpu"}), ("lib/report.py", {"cpu", "gpu"})]
+    ("file", "ends"), [("gpu/kernels.py", {"cpu", "gpu"}), ("core.py", {"cpu"}), ("lib/report.py", {"cpu", "gpu"})]
 )
 def test_an_edit_of_a_test_ends_what_its_own_tier_has_shown(file: str, ends: set[str]) -> None:
     before, after = (

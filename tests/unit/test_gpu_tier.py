@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import gpu_ready
 import pytest
 import yaml
 from gpu import cases, devices, kernels, models, nccl
@@ -165,6 +167,23 @@ def test_a_module_without_a_case_is_red(tmp_path: Path, monkeypatch: pytest.Monk
     assert found(report) == {"case:mla": ("fail", "no case: mla is not tested")}
 
 
+def fake_compare(monkeypatch: pytest.MonkeyPatch, run: Callable[..., tuple[bool, str]]) -> None:
+    compare = type(sys)("gpu.compare")
+    vars(compare).update(run=run, name_of=lambda case, dtype: f"{case.name}[{dtype}]")
+    monkeypatch.setitem(sys.modules, "gpu.compare", compare)
+    monkeypatch.setattr("gpu.compare", compare, raising=False)
+    case = FakeCase("c", ("half",), lambda t: {})
+    monkeypatch.setattr(cases, "load", lambda name: [case])
+
+
+@dataclass(frozen=True)
+class FakeCase:
+    name: str
+    dtypes: tuple[str, ...]
+    reference: Callable[[Any], Any]
+    kernel: Callable[[Any], Any] | None = None
+
+
 def run_cases(
     known: Facts, monkeypatch: pytest.MonkeyPatch, answers: Mapping[str, tuple[bool, str] | Exception]
 ) -> dict[str, tuple[str, str]]:
@@ -176,13 +195,7 @@ def run_cases(
             raise answer
         return answer
 
-    compare = type(sys)("gpu.compare")
-    vars(compare).update(run=run, name_of=lambda case, dtype: f"{case}[{dtype}]")
-    monkeypatch.setitem(sys.modules, "gpu.compare", compare)
-    monkeypatch.setattr("gpu.compare", compare, raising=False)
-    monkeypatch.setattr(
-        cases, "load", lambda name: [type("Case", (), {"dtypes": ("half",), "__str__": lambda s: "c"})()]
-    )
+    fake_compare(monkeypatch, run)
     report = Report("gpu-kernels")
     kernels.check(known, report, list(answers))
     return found(report)
@@ -206,6 +219,36 @@ def test_another_kernel_than_the_compiled_one_is_red(known: Facts, monkeypatch: 
     said = run_cases(known, monkeypatch, {"cuda:0": (True, "close")})
     assert said["mapped:norm"][0] == "fail"
     assert "another kernel ran" in said["mapped:norm"][1]
+
+
+@pytest.mark.parametrize(
+    ("right", "off", "says"),
+    [
+        (True, False, None),
+        (False, False, "c[half] refuses detail"),
+        (True, True, "c[half] takes detail"),
+    ],
+)
+def test_a_reference_has_to_agree_with_itself_and_with_nothing_else(
+    known: Facts, monkeypatch: pytest.MonkeyPatch, right: bool, off: bool, says: str | None
+) -> None:
+    def run(case: FakeCase, dtype: str, device: str) -> tuple[bool, str]:
+        return (right if case.kernel is case.reference else off), "detail"
+
+    fake_compare(monkeypatch, run)
+    report = Report("gpu-ready")
+    gpu_ready.check_cases(known, report)
+    assert found(report)["reference:norm"] == (
+        ("fail", says) if says else ("pass", "1 kernels, 1 with types, on the CPU")
+    )
+
+
+def test_a_module_without_a_case_is_known_before_there_is_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = Report("gpu-ready")
+    gpu_ready.check_cases(make(tmp_path, monkeypatch, modules=["mla"]), report)
+    assert found(report) == {"cases": ("fail", "no case for: mla")}
 
 
 # NCCL

@@ -103,16 +103,23 @@ def answer(done: child.Finished) -> dict[str, Any] | None:
 
 
 def check(known: Facts, report: Report, done: Sequence[child.Finished]) -> None:
+    said = check_sums(report, done)
+    if said:
+        check_library(known, report, said)
+
+
+def check_sums(report: Report, done: Sequence[child.Finished]) -> list[dict[str, Any]]:
+    """Every rank ran to its end and found the right sums; their answers, none when one is missing."""
     answers = [answer(ended) for ended in done]
     failed = [f"rank {number}: {done[number].why()}" for number, said in enumerate(answers) if said is None]
     report.check("ranks", not failed, "; ".join(failed) or f"{len(done)} ran to their end")
     said = [each for each in answers if each is not None]
     if failed or not said:
-        return
+        return []
     wrong = [f"rank {each['rank']}: {', '.join(each['wrong'])}" for each in said if each["wrong"]]
-    tried = f"{', '.join(TYPES)} in {len(SIZES)} sizes over {len(said)} GPUs, {max(e['seconds'] for e in said)} s"
+    tried = f"{', '.join(TYPES)} in {len(SIZES)} sizes over {len(said)} ranks, {max(e['seconds'] for e in said)} s"
     report.check("all-reduce", not wrong, "; ".join(wrong) or f"exact: {tried}")
-    check_library(known, report, said)
+    return said
 
 
 def check_library(known: Facts, report: Report, said: Sequence[Mapping[str, Any]]) -> None:
