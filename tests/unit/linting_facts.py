@@ -13,6 +13,7 @@ from factories import PROJECT, RECIPE, Edit, edited, make_lock, package
 from graft.errors import BadInput, GraftError, LockStale
 from graft.linting import Closure, ProjectFacts, RecipeFacts
 from graft.linting.closure import Conflict, Mismatch
+from graft.linting.facts import RemoteRef
 from graft.lock import load_lock, lock_text, plain, requirements_text
 from graft.patchset import Ends, Patch, PatchRecord, PatchSet
 from graft.paths import Paths
@@ -261,6 +262,11 @@ CASES: dict[str, Case] = {
         around(tools_refused=LockStale("not locked", where="recipes/locks/_tools.lock.yaml", cure="make lock")),
         "not locked",
         around(),
+    ),
+    "pin-moved": Case(
+        replace(facts(), remote=(RemoteRef(("components", "vllm"), "vllm", "pull 31", "a" * 40, "b" * 40),)),
+        "vllm: pull 31 is bbbbbbbbbbbb now; aaaaaaaaaaaa is pinned",
+        replace(facts(), remote=(RemoteRef(("components", "vllm"), "vllm", "pull 31", "a" * 40, "a" * 40),)),
     ),
     "pin-yanked": Case(
         facts(lock=lambda d: package(d, "torch").update(yanked="wrong wheel")),

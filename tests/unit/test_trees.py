@@ -15,12 +15,16 @@ from githost import GitHost, git_host
 from gitwork import Work, work
 from web import Answer, Web, web
 
+from graft.commands.online import remote_refs
 from graft.commands.session import Session, open_session
 from graft.commands.trees import bring_trees, lock_trees, requires_of
 from graft.console import Console
 from graft.errors import BadInput, FetchFailed
+from graft.linting import ProjectFacts, RecipeFacts
+from graft.linting.remote_rules import pin_moved
 from graft.lock import inputs_of
 from graft.recipe import Component, Recipe
+from graft.yamlio import read
 
 HOST = "https://git.invalid"
 
@@ -238,3 +242,41 @@ def test_mirrors_replace_the_longest_beginning() -> None:
     ):
         with pytest.raises(ValueError, match="https"):
             make_project(lambda p, wrong=wrong: p.update(mirrors=wrong))
+
+
+# What hosts say today
+
+
+def test_hosts_are_asked_what_the_names_beside_commits_are(tmp_path: Path, host: GitHost, pkg: Work) -> None:
+    base = pkg.head
+    head = pkg.commit({"a": "a"}, on=base)
+    pkg.git("tag", "--annotate", "v1", "-m", "x", base)
+    pkg.serve(**{"main": base, "moved": head, "refs/pull/1/head": head, "refs/pull/2/head": base})
+    pkg.git("push", "--quiet", pkg.bare, "v1")
+    here = session(tmp_path, (f"{HOST}/", f"{host.url}/"))
+
+    def one(ref: str, **git: Any) -> Data:
+        return {"git": {"url": f"{HOST}/pkg.git", "commit": base, "ref": ref, **git}}
+
+    pulls = [{"number": 1, "head": head}, {"number": 2, "head": "1" * 40}, {"number": 3, "head": "2" * 40}]
+    components = {"a": one("main"), "b": one("moved"), "c": one("v1"), "d": one("gone", pulls=pulls)}
+    components["e"] = {"git": {"url": "https://silent.invalid/x.git", "commit": base, "ref": "main"}}
+    found = remote_refs(here, recipe_with(**components))
+    assert [(r.component, r.name, r.now) for r in found[:-1]] == [
+        ("a", "ref main", base),
+        ("b", "ref moved", head),
+        ("c", "ref v1", base),
+        ("d", "ref gone", None),
+        ("d", "pull 1", head),
+        ("d", "pull 2", base),
+        ("d", "pull 3", None),
+    ]
+    assert "could not be asked" in found[-1].problem
+    facts = RecipeFacts(ProjectFacts(here.paths, here.project, read(here.paths.build_yaml)), "toy", remote=found)
+    said = {(hit.level, hit.message.partition(";")[0]) for hit in pin_moved(facts)}
+    assert ("note", f"b: ref moved is {head[:12]} now") in said
+    assert (None, f"d: pull 2 is {base[:12]} now") in said
+    assert {(None, "d: ref gone is gone"), (None, "d: pull 3 is gone")} < said
+    assert len(said) == 5
+    offline = remote_refs(session(tmp_path, offline=True), recipe_with(a=one("main")))
+    assert "offline" in offline[0].problem

@@ -54,7 +54,7 @@ def _lint(options: argparse.Namespace, console: Console) -> None:
     from graft.commands.lint import lint
 
     recipes = [options.recipe] if options.recipe else []
-    lint(session_of(options, console), recipes, sarif=options.sarif, report=options.report)
+    lint(session_of(options, console), recipes, sarif=options.sarif, report=options.report, online=options.online)
 
 
 def _render(options: argparse.Namespace, console: Console) -> None:
@@ -144,7 +144,11 @@ VERBS: dict[str, Verb] = {
     "lint": (
         _lint,
         "hold every recipe, its lock and patches to the rules of docs/rules.md, and plan and render its images",
-        {"--sarif": {**FLAG, "help": "SARIF 2.1.0 on stdout, for code review tools"}, "--report": REPORT},
+        {
+            "--sarif": {**FLAG, "help": "SARIF 2.1.0 on stdout, for code review tools"},
+            "--report": REPORT,
+            "--online": {**FLAG, "help": "ask git hosts, too, whether a ref or pull request beside a commit has moved"},
+        },
     ),
     "render": (_render, "print the Dockerfile", {}),
     "smoke": (

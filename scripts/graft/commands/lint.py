@@ -47,11 +47,19 @@ class Linted:
         return {"images": list(self.images), "counts": counts, "findings": [asdict(f) for f in self.findings]}
 
 
-def lint(session: Session, recipes: Sequence[str] = (), *, sarif: bool = False, report: str = "table") -> None:
+def lint(
+    session: Session,
+    recipes: Sequence[str] = (),
+    *,
+    sarif: bool = False,
+    report: str = "table",
+    online: bool = False,
+) -> None:
     """Print every finding, then raise BadInput when one of them is an error.
 
     recipes: all of the project's when none is named. Raises BadInput at once for a name that is none.
     sarif, report: what stdout gets, instead of one line with the counts.
+    online: git hosts are asked, too, what the names beside commits are today.
     """
     if sarif and report != "table":
         raise BadInput("one of the two", where="--sarif, --report", cure="leave one out")
@@ -59,7 +67,7 @@ def lint(session: Session, recipes: Sequence[str] = (), *, sarif: bool = False, 
         recipe_path_checked(session.paths, name)
         if not session.paths.recipe(name).is_file():
             read(session.paths.recipe(name))
-    linted = lint_project(session, recipes)
+    linted = lint_project(session, recipes, online=online)
     for finding in linted.findings:
         if finding.waived is None:
             session.console.say(_line(finding))
@@ -75,7 +83,7 @@ def lint(session: Session, recipes: Sequence[str] = (), *, sarif: bool = False, 
         )
 
 
-def lint_project(session: Session, recipes: Sequence[str] = ()) -> Linted:
+def lint_project(session: Session, recipes: Sequence[str] = (), *, online: bool = False) -> Linted:
     """Every finding about these recipes (all when none is named) and about what they share."""
     gather = _Gather(session)
     findings: list[Finding] = []
@@ -84,6 +92,11 @@ def lint_project(session: Session, recipes: Sequence[str] = ()) -> Linted:
     names = list(recipes) or recipe_names(session.paths)
     for name in names:
         facts, tags = gather.recipe(name)
+        if online and facts.recipe is not None:
+            # Only then: a git client and what belongs to it.
+            from graft.commands.online import remote_refs
+
+            facts = replace(facts, remote=remote_refs(session, facts.recipe))
         findings += judge_recipe(facts)
         images += tags
         if used is not None:

@@ -84,6 +84,8 @@ class Mirrors:
 
     def remote_refs(self, url: str, names: Sequence[str]) -> dict[str, str]:
         """ref -> commit, as the host says it now. Raises FetchFailed."""
+        if self._offline:
+            raise FetchFailed(f"{url} is not asked: offline", cure="run the same command without OFFLINE=1")
         with self._locked(self.folder(url), url) as repository:
             done = self._network(repository, url, "ls-remote", "--", self._address(url), *names)
         if done.rc != 0:

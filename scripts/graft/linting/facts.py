@@ -15,7 +15,7 @@ from graft.patchset import PatchSet
 from graft.paths import Paths
 from graft.project import Project
 from graft.recipe import Recipe
-from graft.yamlio import Document
+from graft.yamlio import Document, Position
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,22 @@ class ProjectFacts:
 
 
 @dataclass(frozen=True)
+class RemoteRef:
+    """What a git host said of one name that stands beside a pinned commit.
+
+    position: where it stands in the recipe. now: the commit that it names today; None when it is gone.
+    problem:  why nobody knows; empty when the host answered.
+    """
+
+    position: Position
+    component: str
+    name: str
+    pinned: str
+    now: str | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
 class RecipeFacts:
     """One recipe.
 
@@ -52,6 +68,7 @@ class RecipeFacts:
     recipe:   None when the loader refused it; then there is no lock, closure or plan either.
     refused:  what the loader said of the recipe; of its patches; of its lock; of its plans.
     closure:  what the wheels of the lock say of themselves; None when there is no lock.
+    remote:   what git hosts say of the names beside commits; empty when they were not asked.
     """
 
     around: ProjectFacts
@@ -64,6 +81,7 @@ class RecipeFacts:
     patches_refused: tuple[GraftError, ...] = ()
     lock_refused: GraftError | None = None
     plans_refused: tuple[GraftError, ...] = ()
+    remote: tuple[RemoteRef, ...] = ()
 
     @property
     def file(self) -> Path:
