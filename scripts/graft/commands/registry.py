@@ -31,6 +31,10 @@ def repository_of(session: Session, address: str | None) -> Repository:
 
 def reference_of(session: Session, image: str, address: str | None) -> Reference:
     """An image as the user names it: in full, or a tag or digest of the project's repository. Raises BadInput."""
+    if not image:
+        raise BadInput(
+            "no image is named", where="IMAGE", cure="IMAGE=host/path:tag, host/path@sha256:..., or a tag alone"
+        )
     bare = "/" not in image
     return parse_reference(image, "IMAGE", repository_of(session, address) if bare else None)
 

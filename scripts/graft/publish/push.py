@@ -7,10 +7,12 @@ pointed to before; and each step does nothing where it is done already, so that 
 from __future__ import annotations
 
 import datetime
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from graft.console import Console, size
+from graft.console import LINE_EVERY_SECONDS, Console, size
 from graft.errors import GateFailed
 from graft.gate import Receipt
 from graft.publish.evidence import Evidence, is_passing
@@ -138,13 +140,23 @@ def _send(
     console: Console,
     threads: int,
 ) -> Sent:
-    count = 0
-
-    def on_bytes(sent: int) -> None:
-        nonlocal count
-        count += sent
-
     with console.step(f"send layers to {registry.repository}"):
-        sent = send_image(registry, what.source, memory, compression, threads, on_bytes)
+        sent = send_image(registry, what.source, memory, compression, threads, _Meter(console).add)
         console.say(f"  {size(sent.new_bytes)} of layers were new to the registry")
     return sent
+
+
+class _Meter:
+    """Says now and then how much was sent; how much it will be is known when the last layer is compressed."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._sent, self._last = 0, time.monotonic()
+        self._lock = threading.Lock()
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._sent += count
+            if time.monotonic() - self._last >= LINE_EVERY_SECONDS:
+                self._last = time.monotonic()
+                self._console.say(f"  {size(self._sent)} sent")

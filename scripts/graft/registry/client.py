@@ -59,6 +59,7 @@ class Registry:
         self._lock = threading.Lock()
         self._known_base: str | None = None
         self._has: set[str] = set()
+        self._writes = False
 
     # Manifests
 
@@ -184,7 +185,9 @@ class Registry:
         url = path if "://" in path else f"{self._base()}{path}"
         reply = self._send(method, url, headers, body)
         if reply.status == 401:
-            self._authorize(reply, push)
+            # A token for reading would be refused at the next write, and threads share it.
+            self._writes = self._writes or push
+            self._authorize(reply)
             reply = self._send(method, url, headers, body)
         return reply
 
@@ -247,22 +250,22 @@ class Registry:
 
     # Who we are
 
-    def _authorize(self, reply: Reply, push: bool) -> None:
+    def _authorize(self, reply: Reply) -> None:
         """Answer a challenge: Basic, or a Bearer token from the place that the registry names."""
         challenge = reply.headers.get("WWW-Authenticate", "")
         kind = challenge.partition(" ")[0].lower()
         if kind == "bearer":
-            self._authorization = f"Bearer {self._token(dict(PARAMETER.findall(challenge)), push)}"
+            self._authorization = f"Bearer {self._token(dict(PARAMETER.findall(challenge)))}"
         elif kind == "basic" and self.credentials is not None and not self.credentials.is_token:
             self._authorization = self.credentials.basic
         else:
             raise self.refused(reply, str(self.repository))
 
-    def _token(self, asked: Mapping[str, str], push: bool) -> str:
+    def _token(self, asked: Mapping[str, str]) -> str:
         realm = urlsplit(asked.get("realm", ""))
         if realm.scheme != "https" and not (realm.scheme == "http" and self.repository.is_loopback):
             raise RegistryFailed("asks for a token from a place that is not HTTPS", where=str(self.repository))
-        scope = f"repository:{self.repository.path}:{'pull,push' if push else 'pull'}"
+        scope = f"repository:{self.repository.path}:{'pull,push' if self._writes else 'pull'}"
         query = {"scope": scope, **({"service": asked["service"]} if "service" in asked else {})}
         credentials = self.credentials
         if credentials is not None and credentials.is_token:
