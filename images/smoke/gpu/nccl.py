@@ -23,7 +23,8 @@ from lib.report import Report
 
 from gpu import devices
 
-SECONDS = 300.0
+# Importing torch takes minutes where several tests compile bytecode on few cores.
+SECONDS = 600.0
 #: Elements of one tensor: a few hundred bytes go another way through NCCL than megabytes.
 SIZES = (7, 1 << 20)
 # Small whole numbers: their sums are exact in every one of these types, whatever the order.
