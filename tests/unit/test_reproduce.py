@@ -274,11 +274,28 @@ def test_equal_is_said_and_different_is_an_error(session: Session, capsys: pytes
     said = json.loads(capsys.readouterr().out)
     assert (said["equal"], said["built"]) == (True, image.id)
     real = engine.images.get
-    engine.images.get = lambda name: SimpleNamespace(
-        id=real(name).id, attrs={**real(name).attrs, "Config": {"Env": ["A=1"]}}
-    )
+
+    def get(name: str, env: str = "") -> Any:
+        attrs = {**real(name).attrs, "Config": {"Env": [env]} if env and name == engine.id("other") else {}}
+        text = "RUN a" if name == image.id else "COPY b"
+        return SimpleNamespace(id=real(name).id, attrs=attrs, history=lambda: [{"CreatedBy": text}])
+
+    engine.images.get = lambda name: get(name, "A=1")
     with pytest.raises(BuildFailed, match="1 files of 1 layers differ, and 1 entries of the configuration"):
         reproduce._judge(session, engine, "x", image, engine.id("other"), plan, gated=True)  # type: ignore[arg-type]
     said = json.loads(capsys.readouterr().out)
     assert not said["equal"]
     assert [(d["layer"], d["file"]) for d in said["differences"]] == [(2, "a")]
+
+    # The one exception: BuildKit's words for what made a layer, where everything else is the same.
+    engine.layers["other"] = engine.layers["one"]
+    engine.images.get = lambda name: SimpleNamespace(**{**vars(get(name)), "attrs": real("one").attrs | {"Config": {}}})
+    reproduce._judge(session, engine, "x", image, engine.id("other"), plan, gated=True)  # type: ignore[arg-type]
+    said = json.loads(capsys.readouterr().out)
+    assert said["equal"]
+    assert said["exceptions"] == {"history": ["step 1 RUN a -> COPY b"]}
+    engine.images.get = lambda name: SimpleNamespace(
+        **{**vars(get(image.id)), "attrs": real("one").attrs | {"Config": {}}}
+    )
+    with pytest.raises(BuildFailed, match="0 files of 0 layers"):
+        reproduce._judge(session, engine, "x", image, engine.id("other"), plan, gated=True)  # type: ignore[arg-type]

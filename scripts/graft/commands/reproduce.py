@@ -148,15 +148,24 @@ def _project(session: Session, planned: Plan, found: Mapping[str, bytes], image:
 def _judge(
     session: Session, client: DockerClient, what: str, image: Base, candidate: str, planned: Plan, *, gated: bool
 ) -> None:
-    from graft.trial.layers import configs_differ, layers_differ
+    from graft.trial.layers import configs_differ, history_differs, layers_differ
 
     facts: dict[str, Any] = {"image": image.id, "built": candidate, "key": planned.image.key, "gated": gated}
     if candidate == image.id:
-        session.console.result(f"reproduced {candidate}", {**facts, "equal": True, "differences": [], "config": []})
+        session.console.result(
+            f"reproduced {candidate}", {**facts, "equal": True, "differences": [], "config": [], "exceptions": {}}
+        )
         return
     with session.console.step("compare the layers"):
         config = configs_differ(image.attrs, client.images.get(candidate).attrs)
         files = layers_differ(client, image.id, candidate)
+        texts = history_differs(client, image.id, candidate)
+    if not config and not files and texts:
+        session.console.say(f"apart from the texts of its history, which reach nobody who runs it: {'; '.join(texts)}")
+        result = f"reproduced every layer and the configuration of {image.id}"
+        data = {**facts, "equal": True, "differences": [], "config": [], "exceptions": {"history": texts}}
+        session.console.result(result, data)
+        return
     _show(session, config, files)
     data = {**facts, "equal": False, "config": config, "differences": [asdict(file) for file in files]}
     layers = len({file.layer for file in files})

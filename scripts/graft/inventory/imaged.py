@@ -144,23 +144,29 @@ def layers_of(
 
 
 def said_of(steps: Sequence[str], plan: Plan | None = None) -> list[str]:
-    """What each step did; the wheels of an image of Graft by the name of their layer."""
+    """What each step that made a layer did, lowest first; of an image of Graft by its plan.
+
+    The texts of a history are BuildKit's, which at times gives a layer the text of a step that only read it.
+    """
+    if plan is not None and len(planned := _planned(plan)) == len(steps):
+        return planned
     words = [match[1] if (match := STEP_WORDS.match(step)) else step for step in steps]
-    installs, overlays = [], []
-    if plan is not None:
-        installs = [*(f"wheels {layer.name}" for layer in plan.layers), *(f"compiled {b.name}" for b in plan.builds)]
-        overlays = [f"overlay {overlay.name}" for overlay in plan.overlays]
-    made = []
-    for text in words:
-        if text.endswith("install-wheels.sh") and installs:
-            made.append(installs.pop(0))
-        elif text.startswith("COPY /out/ ") and overlays:
-            made.append(overlays.pop(0))
-        elif text in OWN_STEPS:
-            made.append(OWN_STEPS[text])
-        else:
-            made.append(text.replace("bash /run/graft/scripts/", "")[:100])
-    return made
+    return [OWN_STEPS.get(text, text.replace("bash /run/graft/scripts/", "")[:100]) for text in words]
+
+
+def _planned(plan: Plan) -> list[str]:
+    """The layers of images/stages/, in their order."""
+    foundation = [
+        [f"wheels {layer.name}", *(["cuda-links"] if layer.name == "cuda" else [])] for layer in plan.foundation
+    ]
+    return [
+        *("base", "venv"),
+        *(name for names in foundation for name in names),
+        *(f"wheels {layer.name}" for layer in (*plan.libraries, *plan.wheels)),
+        *(f"compiled {build.name}" for build in plan.builds),
+        *(f"overlay {overlay.name}" for overlay in plan.overlays),
+        *("metadata", "workdir"),
+    ]
 
 
 def _probe(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,18 @@ def configs_differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str
     pairs = [(name, one["Config"].get(name) or None, other["Config"].get(name) or None) for name in CONFIG]
     pairs += [(name, one.get(name), other.get(name)) for name in ("Architecture", "Os", "Created")]
     return [f"{name}: {_short(a)} -> {_short(b)}" for name, a, b in pairs if a != b]
+
+
+def history_differs(client: DockerClient, one: str, other: str) -> list[str]:
+    """Texts of two histories that are not the same, lowest layer first; no text is part of a layer."""
+    texts = [
+        [str(step["CreatedBy"]) for step in reversed(client.images.get(image).history())] for image in (one, other)
+    ]
+    return [
+        f"step {number} {_short(a)} -> {_short(b)}"
+        for number, (a, b) in enumerate(itertools.zip_longest(*texts), 1)
+        if a != b
+    ]
 
 
 def layers_differ(client: DockerClient, one: str, other: str) -> list[FileDifference]:
