@@ -1,5 +1,6 @@
-"""Every installed file is what its RECORD says, belongs to one distribution, and none is missing or added.
+"""Every file of the image is what its package brought and belongs to one; nothing is missing, added, or left behind.
 
+Python's distributions are judged by their RECORDs, Debian's packages by dpkg's database, the rest by what is known.
 What is found and not waived is red; so is a waiver that no finding needs. Each file is read once.
 """
 
@@ -8,29 +9,28 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
-from lib import facts
-from lib.facts import Facts, WaiverBook, normalise
+from lib import debian, facts, system
+from lib.facts import Facts, normalise
+from lib.findings import Finding, report_kinds, report_waivers
 from lib.report import Report
 
-Kind = Literal["record", "missing", "changed", "owned-twice", "unrecorded"]
-
-KINDS: Mapping[Kind, str] = {
+KINDS: Mapping[str, str] = {
     "record": "every distribution has a RECORD, with a hash for each file",
     "missing": "every recorded file is there",
     "changed": "every file has its recorded hash and size",
     "owned-twice": "every file is recorded by one distribution only",
     "unrecorded": "every file under site-packages is recorded",
+    "graft": "what the image says of itself is what Graft wrote",
 }
-
-# More than this many findings of one kind are counted, not listed.
-LISTED = 40
+#: Where the image says what it was made from.
+HOME = "usr/share/graft"
 
 
 @dataclass(frozen=True)
@@ -50,22 +50,15 @@ class Record:
     distributions: int = 0
 
 
-@dataclass(frozen=True)
-class Finding:
-    kind: Kind
-    file: str
-    packages: tuple[str, ...]
-    detail: str
-
-
 def main() -> None:
     known = facts.load()
     report = Report("files")
-    check(known, report)
+    check(known, report, Path("/"))
     report.finish()
 
 
-def check(known: Facts, report: Report) -> None:
+def check(known: Facts, report: Report, root: Path) -> None:
+    """The image whose root file system is `root`."""
     site = known.site_packages
     record = Record()
     findings = list(read_records(site, record))
@@ -73,34 +66,49 @@ def check(known: Facts, report: Report) -> None:
     findings += find_unrecorded(site, record)
     changed, bytes_read = compare(site, record)
     findings += changed
+    written = json.loads((known.root / "metadata.json").read_bytes())
+    findings += compare_own(root, written)
+    dpkg = debian.read(root)
+    findings += debian.check_packages(dpkg, known.debs)
+    findings += debian.check_files(root, dpkg)
+    everything = whole(known, root, record, dpkg, written)
+    findings += system.check(everything)
     book = known.waivers_of("files")
-    for kind, meaning in KINDS.items():
-        report_kind(report, kind, meaning, [f for f in findings if f.kind == kind], book)
+    report_kinds(report, {**KINDS, **debian.KINDS, **system.KINDS}, findings, book)
     read = f"{len(record.entries)} files of {record.distributions} distributions, {bytes_read / 1e9:.1f} GB read"
     report.check("read", record.distributions > 0 and bytes_read > 0, read)
+    others = ", ".join(f"/{path}" for path in system.privileged(everything)) or "none"
+    report.check("read:debian", len(dpkg.packages) == len(known.debs), f"{len(dpkg.packages)} packages, {others}")
     report_waivers(report, book)
 
 
-def report_kind(report: Report, kind: Kind, meaning: str, findings: Sequence[Finding], book: WaiverBook) -> None:
-    """One check for the kind, and one for each finding: waived, or failed."""
-    judged = [(finding, book.find(finding.file, finding.packages)) for finding in findings]
-    open_ones = [finding for finding, waiver in judged if waiver is None]
-    waived = len(judged) - len(open_ones)
-    report.check(kind, not open_ones, f"{meaning}: {len(open_ones)} exceptions, {waived} waived")
-    judged.sort(key=lambda pair: (pair[1] is not None, pair[0].file, pair[0].packages))
-    for finding, waiver in judged[:LISTED]:
-        reason = f"; waived: {waiver.reason} (until {waiver.until})" if waiver else ""
-        by = "" if len(finding.packages) != 1 else f" of {finding.packages[0]}"
-        report.check(f"{kind}:{finding.file}{by}", False, finding.detail + reason, waived=waiver is not None)
-    if judged[LISTED:]:
-        more = [waiver is not None for _, waiver in judged[LISTED:]]
-        report.check(f"{kind}:more", False, f"{len(more)} more, {sum(more)} waived", waived=all(more))
+def whole(known: Facts, root: Path, record: Record, dpkg: debian.Debian, written: Mapping[str, str]) -> system.System:
+    """The root file system with its owners; a venv lies three folders above its site-packages."""
+    site = known.site_packages.relative_to(root)
+    recorded = {os.path.normpath(site / file) for file in record.entries if file.startswith("..")}
+    smoke = str(known.root.relative_to(root)) if known.root.is_relative_to(root) else ""
+    return system.System(
+        root=root,
+        site=str(site),
+        venv=str(site.parents[2]) if len(site.parents) > 3 else ".",
+        recorded=recorded,
+        debian=dpkg,
+        graft={f"{HOME}/{name}" for name in written},
+        apart={smoke, *system.mounts(root)},
+        patched={os.path.normpath(site / file) for patch in known.patches for file in patch.files},
+    )
 
 
-def report_waivers(report: Report, book: WaiverBook) -> None:
-    unused = book.unused()
-    detail = "; ".join(f"nothing needs the waiver {waiver}: remove it" for waiver in unused)
-    report.check("waivers", not unused, detail or f"all {len(book.waivers)} waivers are needed")
+def compare_own(root: Path, written: Mapping[str, str]) -> Iterator[Finding]:
+    """What lies in /usr/share/graft against name -> sha256 of what Graft put there."""
+    for name, wanted in sorted(written.items()):
+        try:
+            found = hashlib.sha256((root / HOME / name).read_bytes()).hexdigest()
+        except OSError as problem:
+            yield Finding("graft", f"/{HOME}/{name}", (), f"cannot be read: {problem.strerror}")
+            continue
+        if found != wanted:
+            yield Finding("graft", f"/{HOME}/{name}", (), f"its sha256 is {found}, Graft wrote {wanted}")
 
 
 def read_records(site: Path, record: Record) -> Iterator[Finding]:

@@ -112,8 +112,11 @@ def prepare_contexts(paths: Paths, plan: Plan, rendered: Rendered, store: Store,
         for name, data in files.items():
             _bytes(fresh / f"patches-{component}" / name, data)
     _write(fresh / "Dockerfile", rendered.text)
-    _bytes(fresh / "main" / "metadata.tar", metadata.archive(metadata.files(paths, plan, rendered.text)))
+    described = metadata.files(paths, plan, rendered.text)
+    _bytes(fresh / "main" / "metadata.tar", metadata.archive(described))
     _smoke(paths, plan, inputs, fresh / "smoke-tests")
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in described.items()}
+    _write(fresh / "smoke-tests" / "metadata.json", _json(digests))
     # Times of folders reach layers as well.
     for path in [fresh, *fresh.rglob("*")]:
         if path.is_dir():

@@ -25,6 +25,9 @@ from graft.recipe import Component, Recipe, bytes_of
 from graft.tags import Naming, check_tag, facts_of, filled, references
 
 VENV = "/opt/venv"
+#: What images/stages/runtime.j2 ends with.
+ENTRYPOINT = ("vllm", "serve")
+WORKDIR = "/root"
 KEY_LENGTH = 12
 #: Where an sdist's folders are installed, by build kind: what the source calls X lies at Y below site-packages.
 INSTALLED_AT: Mapping[str, tuple[tuple[str, str], ...]] = {
@@ -307,6 +310,7 @@ class Plan:
             "python": self.base.python,
             "site_packages": self.site_packages,
             "packages": dict(sorted(packages.items())),
+            "debs": {p.name: p.version for p in self.lock.base.packages if p.set == "runtime"},
             "components": {
                 name: {
                     "distribution": c.distribution,
@@ -323,6 +327,7 @@ class Plan:
             "env": dict(sorted(self.env.items())),
             "size_budget": self._budget(),
             "operators": dict(self.operators) if self.operators is not None else None,
+            "profiles": launch_facts(self.recipe, self.arch.name),
         }
 
     def _budget(self) -> dict[str, Any]:
@@ -420,6 +425,7 @@ def plan(
         "patch tests": digest_of(dict(sources.patch_tests)),
         "list": digest_of(list(recipe.smoke)),
         "waivers": digest_of([w.model_dump(mode="json") for w in recipe.waivers if w.of_gate]),
+        "profiles": digest_of(launch_facts(recipe, arch.name)),
         "size budget": digest_of(recipe.size_budget.model_dump(mode="json") if recipe.size_budget else None),
     }
     if operators is not None:
@@ -488,6 +494,14 @@ def image_env(project: Project, recipe: Recipe, arch: Arch) -> dict[str, str]:
         )
     # A value that nobody wrote down stays what the base says.
     return {**{name: value for name, value in kept.items() if value is not None}, **made, **recipe.env}
+
+
+def launch_facts(recipe: Recipe, arch: str) -> list[dict[str, Any]]:
+    """The launch profiles for an architecture, as the smoke test `start` reads them."""
+    return [
+        {"name": name, "model": profile.model, "args": list(profile.args), "env": dict(profile.env)}
+        for name, profile in recipe.profiles_on(arch).items()
+    ]
 
 
 def patch_test(component: str, patch_id: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Collection
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,7 @@ from graft.component import Component as Component
 from graft.errors import BadInput
 from graft.paths import Paths
 from graft.project import Distribution, Project, Slug
-from graft.release import EnvKey, EnvValue, Launch, Measured, Published, ReferenceTemplate
+from graft.release import EnvKey, EnvValue, Launch, Measured, Profile, Published, ReferenceTemplate
 from graft.sources import Sentence
 from graft.yamlio import Document, Model, findings_error, read, validate
 
@@ -25,6 +26,8 @@ RECIPE_NAME = re.compile(r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$")
 PatchRef = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*/[a-z0-9]+(?:-[a-z0-9]+)*$")]
 Date = Annotated[str, StringConstraints(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
 
+#: What `launch` is called among the profiles, and the smoke test that reads them.
+LAUNCH, START_TEST = "launch", "start"
 #: The smoke test that holds the size budget.
 SIZE_TEST = "size"
 Bytes = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}(?:\.[0-9]{1,3})?(?:kB|MB|GB)$")]
@@ -105,6 +108,7 @@ class Recipe(Model):
     drop_env: tuple[EnvKey, ...] = Field(default=(), strict=False)
     keep_env: tuple[EnvKey, ...] = Field(default=(), strict=False)
     launch: Launch | None = None
+    profiles: dict[Slug, Profile] = Field(default_factory=dict)
     tags: tuple[ReferenceTemplate, ...] = Field(default=(), strict=False)
     published: Published | None = None
     measured: tuple[Measured, ...] = Field(default=(), strict=False)
@@ -130,6 +134,11 @@ class Recipe(Model):
     def components_on(self, arch: str) -> dict[str, Component]:
         """The components of the image for `arch`, in the recipe's order."""
         return {name: component for name, component in self.components.items() if component.on(arch)}
+
+    def profiles_on(self, arch: str) -> dict[str, Launch]:
+        """How the image for `arch` is launched: `launch` under that name, and the profiles, in the recipe's order."""
+        own: dict[str, Launch] = {} if self.launch is None else {LAUNCH: self.launch}
+        return own | {name: profile for name, profile in self.profiles.items() if profile.on(arch)}
 
     def patches_of(self, component: str) -> tuple[str, ...]:
         """Patch ids of one component, in the recipe's order."""
@@ -212,8 +221,10 @@ def _against_project(recipe: Recipe, project: Project, name: str) -> list[Findin
             findings.append((("arches", index), f"arches: unknown architecture {arch!r}"))
         if arch in recipe.arches[:index]:
             findings.append((("arches", index), f"arches: {arch} is listed twice"))
+    # Where the list itself is wrong, what refers to it is a consequence.
+    of_recipe = set(recipe.arches) if set(recipe.arches) <= project.arches.keys() else None
     for index, waiver in enumerate(recipe.waivers):
-        if waiver.arch is not None and waiver.arch not in recipe.arches:
+        if waiver.arch is not None and of_recipe is not None and waiver.arch not in of_recipe:
             findings.append((("waivers", index, "arch"), f"waivers: {waiver.arch!r} is no architecture of this recipe"))
         if waiver.of_gate and waiver.check not in recipe.smoke:
             findings.append((("waivers", index, "check"), f"waivers: {waiver.check!r} is no smoke test of this recipe"))
@@ -221,6 +232,7 @@ def _against_project(recipe: Recipe, project: Project, name: str) -> list[Findin
         if test in recipe.smoke[:index]:
             findings.append((("smoke", index), f"smoke: {test} is listed twice"))
     findings += _budget_findings(recipe)
+    findings += _profile_findings(recipe, of_recipe)
     findings += component_findings(recipe.components, recipe.arches, recipe.cuda, project)
     findings += apt_findings(recipe.components, project.bases.get(recipe.base))
     findings += env_findings(EnvChoice(recipe.env, recipe.keep_env, recipe.drop_env), project.bases.get(recipe.base))
@@ -250,4 +262,19 @@ def _budget_findings(recipe: Recipe) -> list[Finding]:
             findings.append((at, f"size_budget: no component {name!r} in this recipe"))
         elif not component.distribution:
             findings.append((at, f"size_budget: nothing is installed of component {name}"))
+    return findings
+
+
+def _profile_findings(recipe: Recipe, arches: Collection[str] | None) -> list[Finding]:
+    """Profiles that nobody would read, of an architecture that is not there, or under a name that is taken."""
+    findings: list[Finding] = []
+    if recipe.profiles and START_TEST not in recipe.smoke:
+        findings.append((("profiles",), f"profiles: nobody would read them: add {START_TEST} to smoke"))
+    for name, profile in recipe.profiles.items():
+        if name == LAUNCH:
+            findings.append((("profiles", name), f"profiles: {LAUNCH} is the name of the key of that name"))
+        for index, arch in enumerate(profile.arches or ()):
+            if arches is not None and arch not in arches:
+                at = ("profiles", name, "arches", index)
+                findings.append((at, f"profiles: {arch!r} is no architecture of this recipe"))
     return findings

@@ -13,6 +13,7 @@ EnvKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 #: Nothing that a Dockerfile or a shell would expand or end a word at.
 EnvValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./:,;=+@%^~ -]*$", max_length=1000)]
 Argument = Annotated[str, grammar(r"[A-Za-z0-9_./:,=+@%^~-]+", "one argument: no space, quote, $ or other shell word")]
+ModelName = Annotated[str, grammar(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+", "a model such as zai-org/GLM-5")]
 _REPOSITORY = r"(?:[a-z0-9.-]+(?::[0-9]{1,5})?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*"
 TagReference = Annotated[
     str, grammar(rf"{_REPOSITORY}:[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}}", "a tagged reference such as name/image:tag")
@@ -27,9 +28,13 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 class Launch(Model):
-    """The profile that the release is served with: a label of the image, nothing in its environment."""
+    """How the image is served: nothing in its environment. model: what it was written for, as `vllm serve` is given it.
+
+    That of `launch` is a label of the image, without the model.
+    """
 
     note: Sentence | None = None
+    model: ModelName | None = None
     args: tuple[Argument, ...] = Field(default=(), strict=False)
     env: dict[EnvKey, EnvValue] = Field(default_factory=dict)
 
@@ -37,6 +42,15 @@ class Launch(Model):
         """`A=1 B=2 --flag value`, as one types it; the grammar leaves nothing to quote but spaces in a value."""
         env = [f'{key}="{value}"' if " " in value else f"{key}={value}" for key, value in sorted(self.env.items())]
         return " ".join([*env, *self.args])
+
+
+class Profile(Launch):
+    """One way to launch the image among several. arches: where it holds; everywhere when left out."""
+
+    arches: tuple[str, ...] | None = Field(default=None, strict=False, min_length=1)
+
+    def on(self, arch: str) -> bool:
+        return self.arches is None or arch in self.arches
 
 
 class Published(Model):

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from docker import DockerClient
@@ -26,7 +27,19 @@ from hostprograms import ready
 
 from graft.console import Console
 from graft.errors import GateFailed
-from graft.gate import Receipt, ReceiptFacts, SmokeTest, Tier, find_receipt, run_gate
+from graft.gate import (
+    Expected,
+    Finder,
+    HostValue,
+    Receipt,
+    ReceiptFacts,
+    SmokeTest,
+    Tier,
+    find_receipt,
+    image_config,
+    run_gate,
+)
+from graft.gate.config import check_config
 from graft.gate.containers import LABEL
 from graft.gate.receipt import read_receipt
 from graft.paths import Paths
@@ -47,6 +60,11 @@ SCRIPTS = {
     "stubborn": "trap '' TERM INT HUP; while :; do sleep 1000; done",
     "silent": "echo all is well",
     "twice": f"{GREEN % 'twice'}; {GREEN % 'twice'}",
+    # The container ends with the test: what it started does not outlive it, and cannot report in its place.
+    "leaves": f"sleep 1000 & {GREEN % 'leaves'}",
+    "forks": f"(sleep 1; {GREEN % 'forks'}) & exit 0",
+    "early": f"exit 0; {GREEN % 'early'}",
+    "lib/collect": """echo '{"files": 0}'""",
     "crash": "echo the cause >&2; exit 3",
     "signal": "kill -SEGV $$",
     # An init that is not the test, no network but the loopback device, and the image's environment.
@@ -142,8 +160,9 @@ def add_files(client: DockerClient, image: str, files: Mapping[str, str]) -> str
 
 
 def test_a_green_test_leaves_a_receipt_and_no_container(images: Images, tmp_path: Path) -> None:
-    receipt = images.gate(tmp_path, SmokeTest("green", "green.py"), SmokeTest("bounds", "bounds.py"))
-    assert [test.verdict for test in receipt.tests] == ["pass", "pass"]
+    names = ("green", "bounds", "leaves")
+    receipt = images.gate(tmp_path, *(SmokeTest(name, f"{name}.py") for name in names))
+    assert [test.verdict for test in receipt.tests] == ["pass", "pass", "pass"]
     assert find_receipt(tmp_path, images.candidate, "gate") == receipt
     assert not images.containers()
 
@@ -155,6 +174,8 @@ def test_a_green_test_leaves_a_receipt_and_no_container(images: Images, tmp_path
         ("stubborn", "hang"),
         ("silent", "no-report"),
         ("twice", "no-report"),
+        ("forks", "no-report"),
+        ("early", "no-report"),
         ("crash", "crash"),
         ("signal", "crash"),
         ("missing", "crash"),
@@ -182,6 +203,35 @@ def test_gpus_that_are_asked_for_and_absent_are_red(images: Images, tmp_path: Pa
     [file] = tmp_path.glob("*/receipt-failed-gpu.json")
     detail = read_receipt(file).tests[0].detail
     assert "gives the test no GPU: could not select device driver" in detail
+
+
+def test_the_configuration_that_the_engine_says_is_judged(images: Images, tmp_path: Path) -> None:
+    expected = Expected({"PATH": "/bin", "MARK": "1"}, {}, (), "")
+    finder = Finder([HostValue("the name of this host", "build-7")])
+    receipt = images.gate(tmp_path, image_config(images.client, images.candidate, expected, finder))
+    assert [check.verdict for check in receipt.tests[0].checks] == ["pass"] * 7
+    made = images.client.api.create_container(images.candidate, command=["python"])["Id"]
+    changes = ["ENV http_proxy=http://x.example", "LABEL by=build-7", "EXPOSE 8000", 'CMD ["x"]']
+    other = images.client.api.commit(made, message="made on build-7", changes=changes)["Id"]
+    images.client.api.remove_container(made)
+    try:
+        checks = {c.id: c for c in check_config(*inspected(images.client, str(other)), expected, finder)}
+        assert [id for id, check in checks.items() if check.verdict == "fail"] == [
+            "env",
+            "labels",
+            "settings",
+            "configuration",
+            "history",
+        ]
+        assert "the name of this host in step" in checks["history"].detail
+        assert "build-7" not in str(checks)
+    finally:
+        images.client.images.remove(str(other), force=True)
+
+
+def inspected(client: DockerClient, image: str) -> tuple[Any, Any]:
+    api: Any = client.api
+    return api.inspect_image(image), api.history(image)
 
 
 def test_tests_of_another_image_are_refused(images: Images, tmp_path: Path) -> None:

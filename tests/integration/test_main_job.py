@@ -146,7 +146,7 @@ def test_the_receipt_is_of_this_image(tiny: Tiny, first: Ran) -> None:
     receipt = tiny.receipt(image_id)
     assert receipt["image_id"] == image_id
     assert receipt["verdict"] == "pass"
-    assert [test["id"] for test in receipt["tests"]] == ["core", "patches"]
+    assert [test["id"] for test in receipt["tests"]] == ["core", "patches", "image-config"]
     assert (tiny.paths.receipts / image_id[7:19] / "junit.xml").is_file()
 
 

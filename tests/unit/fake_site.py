@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import py_compile
 from pathlib import Path
 from typing import Any
 
-from lib.facts import Budget, Component, Facts, Patch, Waiver
+from lib.facts import Budget, Component, Facts, Patch, Profile, Waiver
 from lib.report import Report
 
 
 class Site:
     """site-packages of a made-up image below `root`; `facts()` describes it as it was installed."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, path: str = "site-packages") -> None:
         self.root = root
-        self.path = root / "site-packages"
+        self.path = root / path
         self.path.mkdir(parents=True)
         self.packages: dict[str, str] = {}
         self.components: dict[str, Component] = {}
         self.patches: list[Patch] = []
         self.waivers: list[Waiver] = []
+        self.profiles: list[Profile] = []
         self.env: dict[str, str] = {}
         self.budget = Budget(None, {})
+        self.debs: dict[str, str] = {}
+        self.metadata: dict[str, str] = {}
 
     def install(self, name: str, version: str, files: dict[str, str]) -> None:
         """Write a distribution with its METADATA and RECORD."""
@@ -47,6 +52,12 @@ class Site:
         place.write_text(text)
         return place
 
+    def add_metadata(self) -> None:
+        """What the build puts beside the facts: name below /usr/share/graft -> sha256."""
+        smoke = self.root / "smoke"
+        smoke.mkdir(exist_ok=True)
+        (smoke / "metadata.json").write_text(json.dumps(self.metadata))
+
     def facts(self) -> Facts:
         return Facts(
             root=self.root / "smoke",
@@ -59,12 +70,20 @@ class Site:
             python="3.11",
             site_packages=self.path,
             packages=self.packages,
+            debs=self.debs,
             components=self.components,
             patches=tuple(self.patches),
             waivers=tuple(self.waivers),
+            profiles=tuple(self.profiles),
             env=self.env,
             size_budget=self.budget,
         )
+
+
+def cache(source: Path, mode: str = "TIMESTAMP") -> Path:
+    """Compile a source as Python caches it; mode: of py_compile.PycInvalidationMode."""
+    made = py_compile.compile(str(source), doraise=True, invalidation_mode=py_compile.PycInvalidationMode[mode])
+    return Path(str(made))
 
 
 def record_hash(text: str) -> str:

@@ -142,6 +142,12 @@ IMAGE, FI, VLLM, GATE = "image", "build flashinfer", "overlay vllm", "gate"
         pytest.param("recipe", lambda r: r.update(summary="other"), {IMAGE}, id="summary"),
         pytest.param("recipe", lambda r: r["env"].update(A="1"), {IMAGE}, id="env"),
         pytest.param("recipe", lambda r: r.update(smoke=["core", "jit"]), {GATE}, id="smoke-list"),
+        pytest.param(
+            "recipe",
+            lambda r: r.update(profiles={"tp8": {"args": ["--x"]}}, smoke=[*r["smoke"], "start"]),
+            {GATE},
+            id="profile",
+        ),
         pytest.param("recipe", lambda r: r.update(size_budget={"total": "1GB"}), {GATE}, id="size-budget"),
         pytest.param(
             "recipe",
@@ -318,6 +324,20 @@ def test_a_recipe_may_not_move_what_the_tools_find_each_other_by(name: str) -> N
     project, recipe = make_project(), make_recipe(lambda r: r["env"].update({name: "x"}))
     with pytest.raises(BadInput, match=f"{name} is set by Graft"):
         image_env(project, recipe, select_arch(recipe, project, "sm90", "ARCH"))
+
+
+def test_the_gate_is_told_the_profiles_of_this_image_and_the_debian_packages() -> None:
+    profiles = {"all": {"args": ["--x"], "env": {"A": "1"}, "model": "a/b"}, "blackwell": {"arches": ["sm100"]}}
+    made = make_plan(
+        "sm90", recipe=lambda r: r.update(profiles=profiles, launch={"args": ["--y"]}, smoke=[*r["smoke"], "start"])
+    )
+    assert made.facts()["profiles"] == [
+        {"name": "launch", "model": None, "args": ["--y"], "env": {}},
+        {"name": "all", "model": "a/b", "args": ["--x"], "env": {"A": "1"}},
+    ]
+    runtime = {pin.name: pin.version for pin in made.lock.base.packages if pin.set == "runtime"}
+    assert made.facts()["debs"] == runtime
+    assert runtime
 
 
 def test_the_gate_is_told_the_budget_of_the_components_of_this_image() -> None:

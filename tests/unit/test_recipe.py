@@ -47,6 +47,11 @@ def budget(**limits: object) -> Edit:
     return lambda recipe: recipe.update(size_budget=limits, smoke=["core", "size"])
 
 
+def profile(name: str = "tp8", **fields: object) -> Edit:
+    made = {"args": ["--tensor-parallel-size", "8"], **fields}
+    return lambda recipe: recipe.update(profiles={name: made}, smoke=["core", "start"])
+
+
 def test_a_budget_is_in_decimal_units() -> None:
     assert [bytes_of(text) for text in ("9.5GB", "1.234MB", "900kB")] == [9_500_000_000, 1_234_000, 900_000]
 
@@ -113,6 +118,12 @@ def test_a_budget_is_in_decimal_units() -> None:
         pytest.param(budget(components={"sglang": "1GB"}), "no component 'sglang'", id="budget-component"),
         pytest.param(lambda r: r.update(size_budget={"total": "9GB"}), "add size to smoke", id="budget-not-held"),
         pytest.param(lambda r: r.update(smoke=["core", "size"]), "size holds a budget", id="no-budget"),
+        pytest.param(lambda r: r.update(profiles={"tp8": {}}), "add start to smoke", id="profiles-not-read"),
+        pytest.param(profile(arches=["sm89"]), "'sm89' is no architecture of this recipe", id="profile-arch"),
+        pytest.param(profile(arches=[]), "profiles.tp8.arches", id="profile-arches"),
+        pytest.param(profile(model="GLM 5"), "a model such as", id="profile-model"),
+        pytest.param(profile(args=["$(id)"]), "profiles.tp8.args", id="profile-args"),
+        pytest.param(profile("launch"), "launch is the name of the key", id="profile-name"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(tmp_path: Path, edit: Edit, says: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import core
@@ -15,13 +14,6 @@ VLLM = {
     "vllm/_version.py": "__commit_id__ = commit_id = 'g5df63a720'\n",
 }
 COMMIT = "5df63a720"
-ENTRY = """#!{python}
-import os, sys
-import vllm
-if os.environ.get("VLLM_TARGET_DEVICE") != "cpu":
-    raise SystemExit("Failed to infer device type")
-print("usage: vllm serve [options]" if sys.argv[1:] == ["serve", "--help"] else "usage: vllm [-h] {{serve}}")
-"""
 
 
 @pytest.fixture
@@ -114,40 +106,3 @@ def test_an_extra_variable_is_red_and_its_value_is_not_shown(site: Site) -> None
 def test_a_missing_or_changed_variable_is_red(site: Site) -> None:
     site.env = {"PATH": "/opt/venv/bin", "HOME": "/root"}
     assert environment(site, PATH="/bin") == {"environment": "HOME is not set; PATH is not '/opt/venv/bin'"}
-
-
-def vllm_runs(site: Site, monkeypatch: pytest.MonkeyPatch, entry_text: str = ENTRY) -> dict[str, str]:
-    monkeypatch.setenv("PYTHONPATH", str(site.path))
-    monkeypatch.delenv("VLLM_TARGET_DEVICE", raising=False)
-    entry = site.root / "vllm"
-    entry.write_text(entry_text.format(python=sys.executable))
-    entry.chmod(0o755)
-    report = Report("core")
-    core.check_vllm_runs(site.facts(), report, entry)
-    return failed(report)
-
-
-def test_vllm_that_starts_is_green(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not vllm_runs(site, monkeypatch)
-
-
-def test_vllm_that_cannot_be_imported_is_red(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.write("vllm/__init__.py", "import a_missing_dependency\n")
-    red = vllm_runs(site, monkeypatch)
-    assert set(red) == {"import vllm", "vllm --help", "vllm serve --help"}
-    assert "a_missing_dependency" in red["import vllm"]
-
-
-def test_vllm_from_elsewhere_is_red(site: Site, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    other = Site(tmp_path / "other")
-    other.install("vllm", "0.32.0", VLLM)
-    facts = site.facts()
-    monkeypatch.setattr(site, "facts", lambda: facts)
-    site.path = other.path
-    assert set(vllm_runs(site, monkeypatch)) == {"import vllm"}
-
-
-def test_a_command_line_that_fails_is_red(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    red = vllm_runs(site, monkeypatch, "#!{python}\nraise SystemExit('broken entry')\n")
-    assert set(red) == {"vllm --help", "vllm serve --help"}
-    assert all("broken entry" in detail for detail in red.values())

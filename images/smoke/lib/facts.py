@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,16 @@ class Patch:
     id: str
     test: str
     files: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One way to launch the image: the arguments of `vllm serve` and what is set for it. model None: any."""
+
+    name: str
+    model: str | None
+    args: tuple[str, ...]
+    env: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,8 @@ class Facts:
     size_budget: Budget = NO_BUDGET
     #: file below site-packages -> lines of lib/operators.py; None where nothing is recorded yet.
     operators: Mapping[str, Sequence[str]] | None = None
+    debs: Mapping[str, str] = field(default_factory=dict)
+    profiles: tuple[Profile, ...] = ()
 
     def waivers_of(self, check: str) -> WaiverBook:
         """The waivers that smoke test `check` has to use up on this architecture."""
@@ -132,6 +144,9 @@ def load() -> Facts:
                 for name, fields in data["components"].items()
             },
             "patches": tuple(Patch(**fields) for fields in data["patches"]),
+            "profiles": tuple(
+                Profile(**{**fields, "args": tuple(fields["args"])}) for fields in data.get("profiles", ())
+            ),
             "waivers": tuple(Waiver(**fields) for fields in data["waivers"]),
             "size_budget": _budget(data.get("size_budget")),
         }

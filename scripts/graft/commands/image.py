@@ -29,7 +29,7 @@ from graft.commands.trees import bring_trees
 from graft.commands.unreachable import refuse_unlocked
 from graft.errors import BadInput, GateFailed
 from graft.patchset import recorded_patches
-from graft.plan import Plan, installed_path
+from graft.plan import ENTRYPOINT, WORKDIR, Plan, installed_path
 from graft.recipe import load_recipe
 from graft.store import CHECKED_MTIME
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from graft.build import Inputs
     from graft.engine import Engine
-    from graft.gate import Receipt, Tier
+    from graft.gate import Expected, HostValue, Receipt, Tier
 
 
 #: A download of less says little about the next one, in bytes.
@@ -165,7 +165,10 @@ def gate(
         look_inside=f"DOCKER_HOST={engine.host} {engine.docker} run -it --rm --network none --entrypoint bash",
     )
     chosen = (
-        gates.smoke_tests(session.paths.smoke, planned.recipe.smoke)
+        [
+            *gates.smoke_tests(session.paths.smoke, planned.recipe.smoke),
+            gates.image_config(client, candidate, _expected(planned), gates.Finder(_of_this_host(session))),
+        ]
         if tier == "cpu"
         else gates.gpu_tests([pin.name for pin in planned.lock.image_packages(planned.arch.name)])
     )
@@ -181,6 +184,20 @@ def gate(
             facts=facts,
         )
     return record_first(session, planned, receipt) if tier == "cpu" else receipt
+
+
+def _expected(planned: Plan) -> Expected:
+    from graft.gate import Expected
+
+    return Expected(planned.env, planned.labels(), ENTRYPOINT, WORKDIR)
+
+
+def _of_this_host(session: Session) -> list[HostValue]:
+    from graft.gate import host_values
+
+    project = session.project
+    snapshots = {f"bases.{n}": b.bootstrap.snapshot for n, b in project.bases.items() if b.bootstrap}
+    return host_values(session.paths.root, {**snapshots, **project.indexes, "index": project.index})
 
 
 def tag(client: DockerClient, candidate: str, planned: Plan) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from graft.gate.config import Expected, image_config
+from graft.gate.hostvalues import Finder, HostValue, host_values
 from graft.gate.operators import TEST as OPERATORS_TEST
 from graft.gate.operators import bound_to, found_operators, newest_receipt
 from graft.gate.receipt import TIERS, Receipt, ReceiptFacts, Tier, find_receipt
@@ -11,6 +13,9 @@ from graft.gate.tests import SmokeTest, gpu_tests, smoke_tests
 __all__ = [
     "OPERATORS_TEST",
     "TIERS",
+    "Expected",
+    "Finder",
+    "HostValue",
     "Receipt",
     "ReceiptFacts",
     "SmokeTest",
@@ -19,6 +24,8 @@ __all__ = [
     "find_receipt",
     "found_operators",
     "gpu_tests",
+    "host_values",
+    "image_config",
     "newest_receipt",
     "run_gate",
     "smoke_tests",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,16 @@ GPU_TESTS: Mapping[str, str | None] = {"gpu-kernels": None, "gpu-nccl": "torch",
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """One file of images/smoke. id: as the recipe writes it; seconds: its time limit."""
+    """One file of images/smoke. id: as the recipe writes it; seconds: its time limit.
+
+    judged: how its end is judged, where that is not by its own report.
+    """
 
     id: str
     file: str
     seconds: float = TEST_SECONDS
     tier: Tier = "cpu"
+    judged: Callable[[SmokeTest, Ended], TestResult] | None = None
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ def gpu_tests(distributions: Collection[str]) -> list[SmokeTest]:
 
 def judge(test: SmokeTest, ended: Ended) -> TestResult:
     """The verdict of one test that ran. Only a single, complete, consistent report on the last line can pass."""
+    if test.judged is not None:
+        return test.judged(test, ended)
     verdict, detail, checks = _judge(test, ended)
     return TestResult(
         id=test.id, tier=test.tier, verdict=verdict, seconds=round(ended.seconds, 1), detail=detail, checks=checks
@@ -76,13 +82,21 @@ def not_run(test: SmokeTest, why: str) -> TestResult:
     return TestResult(id=test.id, tier=test.tier, verdict="not-run", seconds=0.0, detail=why, checks=())
 
 
-def _judge(test: SmokeTest, ended: Ended) -> tuple[Verdict, str, tuple[Check, ...]]:
+def forced_end(ended: Ended) -> tuple[Verdict, str] | None:
+    """Verdict and reason of a container that did not end by itself; None when it did."""
     if ended.exit_code is None:
-        return "hang", f"no end after {ended.limit:g} s", ()
-    reports = list(_reports(ended.stdout))
+        return "hang", f"no end after {ended.limit:g} s"
     if ended.exit_code > 128:
         memory = ", out of memory" if ended.out_of_memory else ""
-        return "crash", f"ended by signal {ended.exit_code - 128}{memory}", ()
+        return "crash", f"ended by signal {ended.exit_code - 128}{memory}"
+    return None
+
+
+def _judge(test: SmokeTest, ended: Ended) -> tuple[Verdict, str, tuple[Check, ...]]:
+    forced = forced_end(ended)
+    if forced is not None or ended.exit_code is None:
+        return (*(forced or ("hang", "")), ())
+    reports = list(_reports(ended.stdout))
     if not reports and ended.exit_code != 0:
         return "crash", f"exit {ended.exit_code} without a report", ()
     if len(reports) != 1:
