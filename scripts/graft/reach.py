@@ -1,7 +1,7 @@
 """Which inputs of a recipe without a lock cannot be had from this host, and why.
 
-Hosts are asked once each and all at once, whether they answer at all. What they would say is another matter: Graft
-fetches files of package indexes and of Debian's archive, and no other kind of source yet; that is a reason, too.
+Hosts are asked once each and all at once, whether they answer at all. What they would say is another matter: without a
+lock Graft fetches files of package indexes and of Debian's archive, and no other kind of source; that is a reason, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from graft.sources import host_of, registry_of
 #: Kinds that have a host of their own, and what cannot be done with them here even when it answers.
 NOT_FETCHED: Mapping[str, str] = {
     "base": "Graft pulls no images yet",
-    "git": "Graft fetches no commits yet",
-    "pull": "Graft fetches no commits yet",
-    "archive": "Graft fetches no single files yet",
+    "git": "Graft fetches commits only for a lock",
+    "pull": "Graft fetches commits only for a lock",
+    "archive": "Graft fetches archives only for a lock",
     "image": "Graft pulls no images yet",
 }
 

@@ -221,7 +221,7 @@ def test_a_build_may_not_do_everything(built: Built) -> None:
 
 def test_plan_and_render_say_where_it_comes_from(built: Built) -> None:
     planned = built.tiny.graft("plan")
-    assert f"git commit {built.answer.head[:20]}" in planned.err.replace("\n", "") or "answer" in planned.err
+    assert "answer" in planned.err
     said = json.loads(built.tiny.graft("plan", "--json").out)
     assert "answer" in said["components"]
     text = built.tiny.graft("render").out
