@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import gpu_census
 import judge_scale
 import lint_scale
 
@@ -104,6 +105,7 @@ def measure(bench: Bench, *, quick: bool) -> None:
     )
     # The first of the two runs is the gate; the second has nothing to do.
     bench.rows.append(Row("`make image` with nothing to do", timed_cli(bench, "image")))
+    bench.rows.append(gpu_code(bench))
     before = layers(bench)
     edit(bench.root / "patches" / f"{PATCH}.patch")
     relock(bench)
@@ -126,6 +128,20 @@ def measure(bench: Bench, *, quick: bool) -> None:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     bench.rows.append(Row("peak memory of graft itself", peak, unit="MiB"))
     del engine
+
+
+def gpu_code(bench: Bench) -> Row:
+    """The census of the image's GPU code against cuobjdump. Raises RuntimeError when they do not agree."""
+    session = bench.session
+    engine = ready_engine(session)
+    image = (session.paths.contexts / "glm-dsa-sm90" / "runtime.iid").read_text().strip()
+    program = gpu_census.cuobjdump(ROOT / ".graft" / "bench")
+    with contextlib.closing(engine.client()) as client:
+        found = gpu_census.measure_image(client, image, program, bench.root / ".graft")
+    if found.differences:
+        raise RuntimeError(f"the census and cuobjdump differ: {found.differences}")
+    note = f"control: cuobjdump {gpu_census.VERSION}; {found.entries + found.hidden:,} entries, in each file the same"
+    return Row("GPU code of every file of the image", found.seconds, found.cuobjdump_seconds, note=note)
 
 
 def timed_cli(bench: Bench, verb: str) -> float:

@@ -34,10 +34,11 @@ MAX_ENTRIES = 1 << 10
 
 @dataclass(frozen=True)
 class Hidden:
-    """One fatbin or cubin: the section it lies in, its entries with where their payloads are, and where it ends."""
+    """One fatbin or cubin: the section it lies in, its entries with where their payloads are, and where it is."""
 
     where: str
     entries: Sequence[tuple[Entry, int, int]]
+    start: int
     end: int
 
 
@@ -117,7 +118,7 @@ def _read(data: Buffer, name: str, at: int, end: int) -> tuple[Hidden | None, in
     except FatbinError:
         return None, 1
     payload = (found.entry, at, at + found.size)
-    return Hidden(name, [payload], at + found.size), 1
+    return Hidden(name, [payload], at, at + found.size), 1
 
 
 def _fatbin(data: Buffer, name: str, at: int, end: int) -> tuple[Hidden | None, int]:
@@ -133,4 +134,4 @@ def _fatbin(data: Buffer, name: str, at: int, end: int) -> tuple[Hidden | None, 
     except FatbinError:
         return None, 1 + len(entries)
     known = 0 < len(entries) <= MAX_ENTRIES and all(entry.kind != "other" for entry, _, _ in entries)
-    return (Hidden(name, entries, stop) if known else None), 1 + len(entries)
+    return (Hidden(name, entries, at, stop) if known else None), 1 + len(entries)
