@@ -46,7 +46,9 @@ def test_the_scale_of_judging_has_patches_that_fit_and_some_that_do_not() -> Non
 CUOBJDUMP = """#!/bin/sh
 # cuobjdump in a few lines: for each name of a file, what is written beside it; for what it is shown, fixed lines.
 case "$*" in
-  *packed.so) printf 'Fatbin elf code:\\n====\\narch = sm_80\\nFatbin elf code:\\narch = sm_90a\\n' ;;
+  *packed.fatbin)
+    printf 'Fatbin elf code:\\n====\\narch = sm_80\\nFatbin nvvm code:\\narch = sm_75\\n'
+    printf 'Fatbin elf code:\\narch = sm_90a\\n' ;;
   *bare.cubin) echo 'ELF file    1: bare.sm_120.cubin' ;;
   *) for file; do :; done; cat "$(dirname "$0")/says/$(basename "$file")" 2>/dev/null || exit 255 ;;
 esac
@@ -68,7 +70,7 @@ def test_the_census_is_compared_with_cuobjdump_entry_by_entry(tmp_path: Path) ->
     (image / "libhost.so").write_bytes(gpu_elf.elf({".text": b"x"}))
     (image / "readme").write_bytes(b"text")
     found = compared.measure(image, program)
-    assert (found.files, found.with_code, found.entries, found.hidden, found.differences) == (3, 1, 2, 3, {})
+    assert (found.files, found.with_code, found.entries, found.hidden, found.differences) == (3, 1, 2, 4, {})
     assert compared.measure_apart(image, program).differences == {}
     (says / "libgpu.so").write_text(lines.replace("100f", "100"))
     (image / "libfft.so").write_bytes(gpu_elf.elf({".ldata": gpu_elf.container("sm_75")}))
@@ -77,7 +79,7 @@ def test_the_census_is_compared_with_cuobjdump_entry_by_entry(tmp_path: Path) ->
         "/libgpu.so": ["census only: [(('cubin', '100f'), 1)]", "cuobjdump only: [(('cubin', '100'), 1)]"],
         "/libfft.so (hidden)": [
             "census only: [(('cubin', '75'), 1)]",
-            "cuobjdump only: [(('cubin', '80'), 1), (('cubin', '90a'), 1)]",
+            "cuobjdump only: [(('cubin', '80'), 1), (('cubin', '90a'), 1), (('lto', '75'), 1)]",
         ],
     }
     assert compared.measure_apart(image, program).differences == found.differences
