@@ -113,8 +113,9 @@ def sha(text: str) -> str:
 def generate(root: Path, recipes: int) -> Paths:
     """A project with that many recipes and their locks; build.yaml and images/ are the real ones."""
     paths = Paths(root)
-    paths.recipes.mkdir()
+    paths.locks.mkdir(parents=True)
     shutil.copy(ROOT / "build.yaml", paths.build_yaml)
+    shutil.copy(Paths(ROOT).tools_lock, paths.tools_lock)
     shutil.copytree(ROOT / "images", paths.images, ignore=shutil.ignore_patterns("__pycache__"))
     project = load_project(paths.build_yaml)
     for number in range(recipes):
