@@ -102,8 +102,8 @@ engine-stop: $(STAMP) ## end the embedded engine
 clean: $(STAMP) ## remove .graft (images, cache, downloads), after asking (YES=1 does not ask)
 	@$(GRAFT) clean $(if $(YES),--yes)
 
-test: $(STAMP) ## the tests
-	@$(VENV)/bin/python -m pytest
+test: $(STAMP) ## the tests, two at once
+	@$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: $(STAMP) ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

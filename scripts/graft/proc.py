@@ -67,41 +67,44 @@ def run(
     """
     words = [str(a) for a in argv]
     title = what or f"{Path(words[0]).name} failed"
-    try:
-        with _interrupts_kept() as came:
-            process = subprocess.Popen(
-                words,
-                cwd=cwd,
-                env=dict(env) if env is not None else None,
-                stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-    except OSError as problem:
-        raise error(f"{title}: {problem.strerror}: {words[0]}", cure=cure) from problem
-    if came:
-        end_group(process)
-        raise Interrupted(f"interrupted while running {Path(words[0]).name}")
-
+    process: subprocess.Popen[bytes] | None = None
     with contextlib.ExitStack() as stack:
         sink = stack.enter_context(log.open("ab")) if log is not None else None
-        pumps = _Pumps(process, sink, on_line)
+        # An interrupt can come at any moment after the start, also between two lines of ours: all of them lie in `try`.
         try:
+            with _interrupts_kept() as came:
+                try:
+                    process = subprocess.Popen(
+                        words,
+                        cwd=cwd,
+                        env=dict(env) if env is not None else None,
+                        stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        stderr=subprocess.PIPE,
+                        start_new_session=True,
+                    )
+                except OSError as problem:
+                    raise error(f"{title}: {problem.strerror}: {words[0]}", cure=cure) from problem
+                pumps = _Pumps(process, sink, on_line)
+            if came:
+                raise KeyboardInterrupt
             pumps.feed(stdin)
             rc = process.wait(timeout)
             pumps.join()
             pumps.raise_callback_error()
         except subprocess.TimeoutExpired as expired:
+            assert process is not None
             end_group(process)
             pumps.join()
             raise error(f"{title}: no end after {timeout:g} s", cure=cure, tail=pumps.tail()) from expired
         except KeyboardInterrupt as interrupt:
-            end_group(process)
-            pumps.join()
+            if process is not None:
+                end_group(process)
+                pumps.join()
             raise Interrupted(f"interrupted while running {Path(words[0]).name}") from interrupt
         except BaseException:
-            end_group(process)
+            if process is not None:
+                end_group(process)
             raise
     if check and rc != 0:
         raise error(f"{title} (exit {rc})", cure=cure, tail=pumps.tail() or quoted(words))

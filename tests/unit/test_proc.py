@@ -229,6 +229,30 @@ def test_an_interrupt_while_a_program_starts_ends_it_too(tmp_path: Path) -> None
     assert not pid or until(lambda: gone(int(pid)))
 
 
+def test_an_interrupt_before_its_output_is_read_ends_it_too(tmp_path: Path) -> None:
+    code = """
+        import os, signal
+        from pathlib import Path
+        from graft import proc
+        from graft.errors import Interrupted
+        class Late(proc._Pumps):
+            def __init__(self, process, *rest):
+                Path("pid").write_text(str(process.pid))
+                os.kill(os.getpid(), signal.SIGINT)
+                super().__init__(process, *rest)
+        proc._Pumps = Late
+        try:
+            proc.run(["sleep", "300"])
+        except Interrupted:
+            print("interrupted")
+    """
+    env = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
+    argv = [PY, "-c", textwrap.dedent(code)]
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, cwd=tmp_path, timeout=30, check=False)
+    assert done.stdout == "interrupted\n", done.stderr
+    assert until(lambda: gone(int((tmp_path / "pid").read_text())))
+
+
 def test_a_second_interrupt_leaves_nothing_alive(tmp_path: Path) -> None:
     script = f"trap '' INT; echo $$ > {tmp_path}/leader; while :; do sleep 1; done"
     running = driver(tmp_path, script, grace=30)

@@ -142,6 +142,7 @@ def test_an_archive_is_locked_by_its_hash_and_its_tree(tmp_path: Path, files: We
         (b"no archive at all", "no tar file that can be read"),
         (archive({"one/a": b"a" * 9000})[:60], "no tar file that can be read"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "archive",
 )
 def test_an_archive_that_is_no_source_is_refused(tmp_path: Path, files: Web, data: bytes, says: str) -> None:
     files.serve("/x.tar.gz", Answer(data))
