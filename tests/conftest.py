@@ -15,6 +15,7 @@ settings.load_profile("graft")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The integration tests of one file share engines and registries, so one worker takes them all, in their order."""
     for item in items:

@@ -422,8 +422,13 @@ def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
     assert near.socket == Path("/p/.graft/engine/run/docker.sock")
     far = daemon.Layout(Path("/") / ("x" * 90) / ".graft" / "engine")
     assert str(far.run).startswith("/run/graft-")
-    for layout in (near, far):
-        assert len(f"{layout.run}/exec/containerd/containerd-debug.sock") <= daemon.MAX_SOCKET
+    longest = "/run/exec/containerd/containerd-debug.sock"
+    for length in range(60, 90):
+        layout = daemon.Layout(Path("/" + "x" * (length - len("/engine") - 1)) / "engine")
+        own = f"{layout.engine}{longest}"
+        # Measured: containerd starts with a path of 104 bytes, and refuses one of 105.
+        assert (layout.run == layout.engine / "run") is (len(own) <= 104)
+        assert len(f"{layout.run}/exec/containerd/containerd-debug.sock") <= 104
     assert far.run != daemon.Layout(Path("/") / ("y" * 90) / ".graft" / "engine").run
 
 

@@ -231,7 +231,7 @@ def test_downloads_run_side_by_side(server: Web, store: Store) -> None:
 def test_ctrl_c_ends_the_fetch_and_the_next_one_resumes(server: Web, store: Store) -> None:
     data = os.urandom(2_000_000)
     item = Wanted(pin("a", data), lambda: [server.url + "/a"])
-    server.serve("/a", Answer(data, pace=0.03), Answer(data))
+    server.serve("/a", Answer(data, pace=0.3), Answer(data))
     code = f"""
         from dataclasses import dataclass
         from pathlib import Path

@@ -276,7 +276,7 @@ def part_of_size(path: Path, size: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_a_process_that_dies_midway_is_resumed(server: Web, tmp_path: Path, number: signal.Signals) -> None:
     target = tmp_path / "x.whl"
-    url = server.serve("/x", Answer(BODY, pace=0.03), Answer(BODY))
+    url = server.serve("/x", Answer(BODY, pace=0.2), Answer(BODY))
     running = child(url, target)
     part_of_size(tmp_path / "x.whl.part", 1_000_000)
     running.send_signal(number)
