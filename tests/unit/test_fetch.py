@@ -18,13 +18,12 @@ import pytest
 from web import Answer, Web
 
 from graft import fetch as fetching
-from graft import net
 from graft.console import Console
 from graft.errors import FetchFailed, GraftError
 from graft.fetch import fetch
 from graft.store import CHECKED_MTIME, Store, Wanted, mark_checked, missing
 
-SCRIPTS = Path(net.__file__).parents[1]
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 @dataclass(frozen=True)
@@ -231,7 +230,7 @@ def test_downloads_run_side_by_side(server: Web, store: Store) -> None:
 def test_ctrl_c_ends_the_fetch_and_the_next_one_resumes(server: Web, store: Store) -> None:
     data = os.urandom(2_000_000)
     item = Wanted(pin("a", data), lambda: [server.url + "/a"])
-    server.serve("/a", Answer(data, pace=0.3), Answer(data))
+    server.serve("/a", Answer(data, pace=0.1), Answer(data))
     code = f"""
         from dataclasses import dataclass
         from pathlib import Path

@@ -23,7 +23,7 @@ from graft import net
 from graft.errors import FetchFailed, GraftError
 
 BODY = random.Random(7).randbytes(3_000_000)
-SCRIPTS = Path(net.__file__).parents[2]
+SCRIPTS = Path(__file__).parents[2] / "scripts"
 
 
 def expected(body: bytes = BODY) -> net.Expected:
