@@ -3,12 +3,14 @@ finishes."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -29,6 +31,14 @@ FORK: Any = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(["publishing"])
 
 
+def gone(process: int) -> None:
+    """Wait for the end of a killed process: not by `join`, whose answer a process gives to one thread only."""
+    with contextlib.suppress(ProcessLookupError):
+        while True:
+            os.kill(process, 0)
+            time.sleep(0.005)
+
+
 def killed_at(request: int, proxy: Proxy, start: Callable[[], BaseProcess]) -> bool:
     """Run a child and kill it at the given request: before it reaches the registry (even) or before the child has the
     answer (odd). False when the child ended before."""
@@ -39,7 +49,7 @@ def killed_at(request: int, proxy: Proxy, start: Callable[[], BaseProcess]) -> b
         wanted = before + request if request % 2 == 0 else -(before + request)
         if number == wanted:
             os.kill(child[0].pid or 0, signal.SIGKILL)
-            child[0].join()
+            gone(child[0].pid or 0)
 
     proxy.watch = watch
     child.append(start())
