@@ -50,6 +50,8 @@ class Proxy:
         #: Called with the number of the request before it is forwarded, and (negative) before it is answered.
         self.watch: Callable[[int], None] = lambda number: None
         self._lock = threading.Lock()
+        self._under_way = 0
+        self._ended = threading.Condition(self._lock)
         handler = type("Handler", (_Handler,), {"proxy": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
@@ -71,12 +73,32 @@ class Proxy:
                     return len(self.seen), fault
             return len(self.seen), None
 
+    @contextlib.contextmanager
+    def under_way(self) -> Iterator[None]:
+        with self._lock:
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._ended:
+                self._under_way -= 1
+                self._ended.notify_all()
+
+    def settle(self) -> None:
+        """Wait for every request that was begun: the registry still does what a dead client has asked for."""
+        with self._ended:
+            assert self._ended.wait_for(lambda: self._under_way == 0, 60)
+
 
 class _Handler(BaseHTTPRequestHandler):
     proxy: Proxy
     protocol_version = "HTTP/1.1"
 
     def _forward(self) -> None:
+        with self.proxy.under_way():
+            self._forwarded()
+
+    def _forwarded(self) -> None:
         length = int(self.headers.get("Content-Length") or 0)
         number, fault = self.proxy.take(f"{self.command} {self.path}", length)
         self.proxy.watch(number)
@@ -101,6 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
             while left > 0 and (piece := self.rfile.read(min(left, 65536))):
                 upstream.send(piece)
                 left -= len(piece)
+            if cut is None and left > 0:
+                # The client is gone, and the registry would wait for the rest.
+                self.close_connection = True
+                return
             if cut is not None:
                 # So that the registry has taken what came before the connection ends.
                 time.sleep(0.1)

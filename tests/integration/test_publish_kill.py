@@ -56,6 +56,7 @@ def killed_at(request: int, proxy: Proxy, start: Callable[[], BaseProcess]) -> b
     child[0].start()
     child[0].join(60)
     proxy.watch = lambda number: None
+    proxy.settle()
     return child[0].exitcode == -signal.SIGKILL
 
 
