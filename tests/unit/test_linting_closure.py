@@ -14,6 +14,7 @@ from factories import LOCK, Data, edited, make_lock, make_project, sha
 
 from graft.linting import Closure, Wheels
 from graft.linting.closure import Conflict, Mismatch
+from graft.linting.contents import FORMAT
 from graft.lock import Lock
 from graft.store import Store, mark_checked
 
@@ -43,14 +44,14 @@ class Shelf:
             self._put(name, version, f"{info.removesuffix('.dist-info')}-py3-none-any.whl", buffer.getvalue(), more)
         )
 
-    def sdist(self, name: str, version: str, *lines: str) -> None:
+    def sdist(self, name: str, version: str, *lines: str, **more: Any) -> None:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
             text = _headers(name, version, lines).encode()
             member = tarfile.TarInfo(f"{name}-{version}/PKG-INFO")
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text))
-        self.sources[name] = self._put(name, version, f"{name}-{version}.tar.gz", buffer.getvalue(), {})
+        self.sources[name] = self._put(name, version, f"{name}-{version}.tar.gz", buffer.getvalue(), more)
 
     def _put(self, name: str, version: str, file: str, data: bytes, more: Data) -> Data:
         pin = {
@@ -137,6 +138,14 @@ def test_an_sdist_that_says_its_build_decides_is_believed(shelf: Shelf) -> None:
     shelf.wheel("torch", "2.13.0")
     shelf.sdist("flashinfer-python", "0.7", "Dynamic: Requires-Dist", asks("never"))
     assert shelf.closure() == Closure()
+
+
+def test_a_wheel_is_believed_whatever_it_says_of_its_sdist(shelf: Shelf) -> None:
+    """PEP 643: in a wheel, Dynamic is a note about the sdist that it was built from. torch's wheel has it."""
+    shelf.wheel("torch", "2.13.0", "Dynamic: Requires-Dist", asks("nvidia-nccl-cu13==2.29.7"))
+    shelf.wheel("nvidia-nccl-cu13", "2.30.4")
+    asked = "nvidia-nccl-cu13==2.29.7"
+    assert shelf.closure().mismatches == (Mismatch("torch", asked, "nvidia-nccl-cu13", "2.30.4"),)
 
 
 def test_only_what_is_installed_together_is_compared(shelf: Shelf) -> None:
@@ -240,4 +249,4 @@ def test_another_version_of_one_wheel_is_another_answer(shelf: Shelf) -> None:
     shelf.pins.pop()
     shelf.wheel("torch", "2.14.0")
     assert shelf.closure() == Closure()
-    assert all(json.loads(path.read_text())["format"] == 1 for path in shelf.kept.iterdir())
+    assert all(json.loads(path.read_text())["format"] == FORMAT for path in shelf.kept.iterdir())

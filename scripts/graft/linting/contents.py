@@ -24,7 +24,7 @@ from graft.lock import FilePin, SourcePin, write_atomic
 from graft.store import CHECKED_MTIME, Store
 
 #: Part of all that is kept: raised when it means something else.
-FORMAT = 1
+FORMAT = 2
 SCHEME = re.compile(r"[^/]+\.data/([a-z]+)/(.+)")
 
 
@@ -112,16 +112,23 @@ def of_sdist(path: Path) -> Contents:
         for member in archive:
             stream = archive.extractfile(member) if re.fullmatch(r"[^/]+/PKG-INFO", member.name) else None
             if stream is not None:
-                return Contents(*_metadata(stream.read()), {})
+                raw = stream.read()
+                requires, python = _metadata(raw)
+                return Contents(None if _is_computed(raw) else requires, python, {})
     raise KeyError("PKG-INFO")
 
 
-def _metadata(raw: bytes) -> tuple[tuple[str, ...] | None, str]:
-    """(Requires-Dist, Requires-Python); the first is None where it is declared dynamic (PEP 643)."""
+def _metadata(raw: bytes) -> tuple[tuple[str, ...], str]:
+    """(Requires-Dist, Requires-Python)."""
     headers = email.parser.HeaderParser().parsestr(raw.decode("utf-8", "replace"))
-    dynamic = {str(value).lower() for value in headers.get_all("Dynamic") or ()}
     requires = tuple(str(value) for value in headers.get_all("Requires-Dist") or ())
-    return None if "requires-dist" in dynamic else requires, str(headers.get("Requires-Python") or "")
+    return requires, str(headers.get("Requires-Python") or "")
+
+
+def _is_computed(raw: bytes) -> bool:
+    """Whether an sdist leaves its requirements to its build (PEP 643); in a wheel the word is a note on its sdist."""
+    headers = email.parser.HeaderParser().parsestr(raw.decode("utf-8", "replace"))
+    return "requires-dist" in {str(value).lower() for value in headers.get_all("Dynamic") or ()}
 
 
 def requirements_of(metadata: bytes) -> tuple[str, ...] | None:
@@ -129,7 +136,8 @@ def requirements_of(metadata: bytes) -> tuple[str, ...] | None:
     headers = email.parser.HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
     version = str(headers.get("Metadata-Version") or "0").split(".")
     # PEP 643: before 2.2 the metadata of an sdist may be other than that of what is built from it.
-    return _metadata(metadata)[0] if [int(n) for n in version if n.isdigit()] >= [2, 2] else None
+    old = [int(n) for n in version if n.isdigit()] < [2, 2]
+    return None if old or _is_computed(metadata) else _metadata(metadata)[0]
 
 
 def _installed(path: str) -> str:
