@@ -3,14 +3,13 @@ finishes."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import multiprocessing
+import multiprocessing.connection
 import os
 import random
 import signal
 import sys
-import time
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -31,14 +30,6 @@ FORK: Any = multiprocessing.get_context("forkserver")
 FORK.set_forkserver_preload(["publishing"])
 
 
-def gone(process: int) -> None:
-    """Wait for the end of a killed process: not by `join`, whose answer a process gives to one thread only."""
-    with contextlib.suppress(ProcessLookupError):
-        while True:
-            os.kill(process, 0)
-            time.sleep(0.005)
-
-
 def killed_at(request: int, proxy: Proxy, start: Callable[[], BaseProcess]) -> bool:
     """Run a child and kill it at the given request: before it reaches the registry (even) or before the child has the
     answer (odd). False when the child ended before."""
@@ -49,7 +40,8 @@ def killed_at(request: int, proxy: Proxy, start: Callable[[], BaseProcess]) -> b
         wanted = before + request if request % 2 == 0 else -(before + request)
         if number == wanted:
             os.kill(child[0].pid or 0, signal.SIGKILL)
-            gone(child[0].pid or 0)
+            # Not by `join`: it reads the exit status, and only one thread can.
+            multiprocessing.connection.wait([child[0].sentinel])
 
     proxy.watch = watch
     child.append(start())

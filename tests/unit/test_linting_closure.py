@@ -14,7 +14,6 @@ from factories import LOCK, Data, edited, make_lock, make_project, sha
 
 from graft.linting import Closure, Wheels
 from graft.linting.closure import Conflict, Mismatch
-from graft.linting.contents import FORMAT
 from graft.lock import Lock
 from graft.store import Store, mark_checked
 
@@ -44,14 +43,14 @@ class Shelf:
             self._put(name, version, f"{info.removesuffix('.dist-info')}-py3-none-any.whl", buffer.getvalue(), more)
         )
 
-    def sdist(self, name: str, version: str, *lines: str, **more: Any) -> None:
+    def sdist(self, name: str, version: str, *lines: str) -> None:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
             text = _headers(name, version, lines).encode()
             member = tarfile.TarInfo(f"{name}-{version}/PKG-INFO")
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text))
-        self.sources[name] = self._put(name, version, f"{name}-{version}.tar.gz", buffer.getvalue(), more)
+        self.sources[name] = self._put(name, version, f"{name}-{version}.tar.gz", buffer.getvalue(), {})
 
     def _put(self, name: str, version: str, file: str, data: bytes, more: Data) -> Data:
         pin = {
@@ -249,4 +248,4 @@ def test_another_version_of_one_wheel_is_another_answer(shelf: Shelf) -> None:
     shelf.pins.pop()
     shelf.wheel("torch", "2.14.0")
     assert shelf.closure() == Closure()
-    assert all(json.loads(path.read_text())["format"] == FORMAT for path in shelf.kept.iterdir())
+    assert all(json.loads(path.read_text())["format"] == 2 for path in shelf.kept.iterdir())

@@ -17,6 +17,7 @@ import tarfile
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,7 @@ def of_wheel(path: Path) -> Contents:
         info = next((n for n in archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", n)), None)
         if info is None:
             raise KeyError("METADATA")
-        requires, python = _metadata(archive.read(info))
+        requires, python = _metadata(_headers(archive.read(info)))
         rows = csv.reader(archive.read(f"{posixpath.dirname(info)}/RECORD").decode("utf-8").splitlines())
         files = {_installed(row[0]): row[1] for row in rows if len(row) > 1 and row[1]}
     return Contents(requires, python, files)
@@ -112,32 +113,34 @@ def of_sdist(path: Path) -> Contents:
         for member in archive:
             stream = archive.extractfile(member) if re.fullmatch(r"[^/]+/PKG-INFO", member.name) else None
             if stream is not None:
-                raw = stream.read()
-                requires, python = _metadata(raw)
-                return Contents(None if _is_computed(raw) else requires, python, {})
+                headers = _headers(stream.read())
+                requires, python = _metadata(headers)
+                return Contents(None if _is_computed(headers) else requires, python, {})
     raise KeyError("PKG-INFO")
 
 
-def _metadata(raw: bytes) -> tuple[tuple[str, ...], str]:
+def _headers(raw: bytes) -> Message:
+    return email.parser.HeaderParser().parsestr(raw.decode("utf-8", "replace"))
+
+
+def _metadata(headers: Message) -> tuple[tuple[str, ...], str]:
     """(Requires-Dist, Requires-Python)."""
-    headers = email.parser.HeaderParser().parsestr(raw.decode("utf-8", "replace"))
     requires = tuple(str(value) for value in headers.get_all("Requires-Dist") or ())
     return requires, str(headers.get("Requires-Python") or "")
 
 
-def _is_computed(raw: bytes) -> bool:
+def _is_computed(headers: Message) -> bool:
     """Whether an sdist leaves its requirements to its build (PEP 643); in a wheel the word is a note on its sdist."""
-    headers = email.parser.HeaderParser().parsestr(raw.decode("utf-8", "replace"))
     return "requires-dist" in {str(value).lower() for value in headers.get_all("Dynamic") or ()}
 
 
 def requirements_of(metadata: bytes) -> tuple[str, ...] | None:
     """Requires-Dist of a PKG-INFO or METADATA; None where it is declared dynamic, or too old to be believed."""
-    headers = email.parser.HeaderParser().parsestr(metadata.decode("utf-8", "replace"))
+    headers = _headers(metadata)
     version = str(headers.get("Metadata-Version") or "0").split(".")
     # PEP 643: before 2.2 the metadata of an sdist may be other than that of what is built from it.
     old = [int(n) for n in version if n.isdigit()] < [2, 2]
-    return None if old or _is_computed(metadata) else _metadata(metadata)[0]
+    return None if old or _is_computed(headers) else _metadata(headers)[0]
 
 
 def _installed(path: str) -> str:
