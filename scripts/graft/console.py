@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,35 +58,35 @@ class Console:
 
     def say(self, text: str) -> None:
         """One line of progress."""
-        self._rich.print(escape(text))
+        self._rich.print(_plain(text))
 
     def warn(self, text: str) -> None:
-        self._rich.print(f"[yellow]warning:[/yellow] {escape(text)}")
+        self._rich.print(f"[yellow]warning:[/yellow] {_plain(text)}")
 
     def result(self, line: str, data: Any = None) -> None:
         """The result: `line` for people and scripts, `data` with --json. A verdict may be followed by an error."""
         self._answered = True
-        print(json.dumps(data if data is not None else {"result": line}, indent=1) if self.json_mode else line)
+        print(json.dumps(data if data is not None else {"result": line}, indent=1) if self.json_mode else _lines(line))
 
     def error(self, problem: GraftError) -> None:
         """An error: the end of the output, what happened, where, and what to do."""
         if problem.tail:
             for line in problem.tail.splitlines():
-                self._rich.print(f"[dim]  | {escape(line)}[/dim]")
+                self._rich.print(f"[dim]  | {_plain(line)}[/dim]")
         place = f"{problem.where}: " if problem.where else ""
-        self._rich.print(f"[bold red]error:[/bold red] {escape(place + problem.what)}")
+        self._rich.print(f"[bold red]error:[/bold red] {_plain(place + problem.what)}")
         if problem.cure:
-            self._rich.print(f"  [green]what to do:[/green] {escape(problem.cure)}")
+            self._rich.print(f"  [green]what to do:[/green] {_plain(problem.cure)}")
         if self.json_mode and not self._answered:
             print(json.dumps(problem.as_dict(), indent=1))
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """A table for people."""
-        table = Table(title=escape(title), title_justify="left", show_edge=False, pad_edge=False)
+        table = Table(title=_plain(title), title_justify="left", show_edge=False, pad_edge=False)
         for column in columns:
             table.add_column(column, overflow="fold")
         for row in rows:
-            table.add_row(*(escape(cell) for cell in row))
+            table.add_row(*(_plain(cell) for cell in row))
         self._rich.print(table)
 
     @contextlib.contextmanager
@@ -94,7 +95,7 @@ class Console:
         self.say(f"• {name}")
         started = time.monotonic()
         yield
-        self._rich.print(f"[green]✓[/green] {escape(name)} [dim]{time.monotonic() - started:.1f} s[/dim]")
+        self._rich.print(f"[green]✓[/green] {_plain(name)} [dim]{time.monotonic() - started:.1f} s[/dim]")
 
     @contextlib.contextmanager
     def bytes_progress(self, title: str, total: int) -> Iterator[ByteMeter]:
@@ -108,7 +109,7 @@ class Console:
                 TimeRemainingColumn(),
             )
             with Progress(*columns, console=self._rich, transient=True) as bar:
-                task = bar.add_task(escape(title), total=total)
+                task = bar.add_task(_plain(title), total=total)
                 yield ByteMeter(lambda count: bar.advance(task, count))
             return
         yield ByteMeter(_LineMeter(self, title, total).add)
@@ -141,6 +142,23 @@ class _LineMeter:
         self._console.say(
             f"  {self._title}: {size(self._done)} of {size(self._total)}, {size(int(rate))}/s, {left:.0f} s left"
         )
+
+
+def printable(text: str) -> str:
+    """Text of others on one line, without what a terminal would obey: control and direction characters."""
+    if text.isprintable():
+        return text
+    return "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else "?" for c in text)
+
+
+def _lines(text: str) -> str:
+    """The same for text of several lines, which may have tabs."""
+    return text if text.isprintable() else "".join(c if c in "\n\t" else printable(c) for c in text)
+
+
+def _plain(text: str) -> str:
+    """Text that rich prints as it is: no markup, and nothing that a terminal would obey."""
+    return escape(_lines(text))
 
 
 def size(count: int) -> str:

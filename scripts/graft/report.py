@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from graft.console import printable
 from graft.sarif import Result, Rule, document
 
 #: What a verdict means, for the rules of a SARIF report and the legend of the documentation.
@@ -79,11 +79,6 @@ class SeriesReport:
     def as_dict(self) -> dict[str, Any]:
         """The report as `--json` prints it."""
         return {**asdict(self), "buildable": self.buildable}
-
-
-def printable(text: str) -> str:
-    """Text of a patch or of upstream without what a terminal would obey: control and direction characters."""
-    return "".join(c if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp") else "?" for c in text)
 
 
 def counted(hunks: Sequence[HunkReport]) -> str:

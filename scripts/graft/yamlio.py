@@ -32,9 +32,9 @@ M = TypeVar("M", bound="Model")
 
 
 class Model(BaseModel):
-    """Base of every YAML model: no unknown keys, no coercion, frozen."""
+    """Base of every YAML model: no unknown keys, no coercion, no NaN or infinity, frozen."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Document:

@@ -113,7 +113,8 @@ class FakeEngine:
 
 
 def gate(engine: FakeEngine, tmp_path: Path, **changes: Any) -> Receipt:
-    tests = [SmokeTest(id, id.replace("-", "_") + ".py", 60.0) for id in engine.tests]
+    tier = changes.get("tier", "cpu")
+    tests = [SmokeTest(id, id.replace("-", "_") + ".py", 60.0, tier=tier) for id in engine.tests]
     settings: dict[str, Any] = {"console": Console(), "receipts": tmp_path, "facts": FACTS, "parallel": 2, **changes}
     chosen = settings.pop("tests", tests)
     return run_gate(engine, SMOKE, CANDIDATE, chosen, **settings)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from graft.errors import BadInput, GateFailed
 from graft.gate import Receipt
 from graft.gate.forms import DETAIL_CHARACTERS, summary
-from graft.gate.receipt import FAILED, PASSED, folder_of, read_receipt, schema
+from graft.gate.receipt import FAILED, PASSED, find_receipt, folder_of, read_receipt, schema
 from graft.report import ROWS
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "receipt.schema.json"
@@ -76,12 +76,31 @@ def test_the_schema_and_the_model_agree_on_a_receipt(tmp_path: Path, edit: Edit,
         assert failed.value.where == str(file)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema_version": 2}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"schema_version": 2}', "[" * 100_000, "\xff"])
 def test_what_is_no_receipt_is_said_so(tmp_path: Path, text: str) -> None:
     file = tmp_path / "x.json"
-    file.write_text(text, encoding="utf-8")
+    file.write_text(text, encoding="latin-1")
     with pytest.raises(BadInput, match="this is no receipt"):
         read_receipt(file)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ('"seconds": 0.5', '"seconds": NaN', "seconds: Input should be a finite number"),
+        ('"seconds": 0.5', '"seconds": 1e999', "seconds: Input should be a finite number"),
+        ('"verdict": "pass"', '"verdict": "fail", "verdict": "pass"', "the key 'verdict' is there twice"),
+    ],
+)
+def test_what_readers_could_read_in_two_ways_is_no_receipt(tmp_path: Path, old: str, new: str, says: str) -> None:
+    text = json.dumps({**green(tmp_path), "seconds": 0.5})
+    file = tmp_path / "x.json"
+    file.write_text(text.replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(BadInput, match=f"this is no receipt: {says}"):
+        read_receipt(file)
+    folder = folder_of(tmp_path, CANDIDATE)
+    (folder / PASSED).write_bytes(file.read_bytes())
+    assert find_receipt(tmp_path, CANDIDATE, "gate-digest") is None
 
 
 @pytest.mark.parametrize(
@@ -102,6 +121,10 @@ def test_a_contradiction_is_seen(tmp_path: Path, edit: Edit, says: str) -> None:
     assert Receipt.model_validate_json(json.dumps(data)).contradictions() == []
     edit(data)
     assert any(says in found for found in Receipt.model_validate_json(json.dumps(data)).contradictions())
+    file = tmp_path / "x.json"
+    file.write_text(json.dumps(data), encoding="utf-8")
+    with pytest.raises(BadInput, match=says):
+        read_receipt(file)
 
 
 def test_the_summary_is_written_beside_the_receipt_and_names_what_is_red(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_verify_of_a_sound_receipt(place: Place) -> None:
     assert (ended.code, ended.out) == (0, f"verified: {IMAGE} cpu pass\n"), ended.err
     data = json.loads(place.run("verify", str(place.file), "--json").out)
     assert data["verified"] is True
-    assert [check["what"] for check in data["checks"]] == ["consistent", "verdict", "image", "labels", "tests"]
+    assert [check["what"] for check in data["checks"]] == ["verdict", "image", "labels", "tests"]
 
 
 def remove_label(place: Place) -> None:
@@ -201,7 +201,6 @@ def red_test(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "what", "says"),
     [
-        (lambda p: p.edit(lambda d: d.update(verdict="fail")), "consistent", "the run says fail"),
         (lambda p: p.edit(red_test), "verdict", "red: core"),
         (lambda p: p.engine.names.clear(), "image", "the engine has no image"),
         (lambda p: setattr(p.engine, "id", "sha256:" + "b" * 64), "image", "the engine's is sha256:bbb"),
@@ -233,12 +232,38 @@ def test_a_red_receipt_of_gpus_is_not_verified_either(place: Place) -> None:
     assert "verdict: red: core" in ended.err
 
 
+@pytest.mark.parametrize("verb", ["show", "verify"])
+def test_what_no_gate_wrote_is_refused_before_an_engine_is_asked_for(
+    place: Place, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    monkeypatch.delattr(receipt_verify, "ready_engine")
+    place.edit(lambda d: d["tests"][0].update(verdict="fail"))
+    ended = place.run(verb, str(place.file))
+    assert (ended.code, ended.out) == (2, ""), ended.err
+    assert "this is no receipt: the run says pass, its tests say fail" in ended.err
+
+
+def test_what_a_receipt_says_does_not_reach_the_terminal_as_orders(place: Place) -> None:
+    place.edit(lambda d: (d["tests"][0].update(detail="\x1b[2J\u202ex"), d.update(limits=["\x1b]0;y\x07"])))
+    ended = place.run("show", str(place.file))
+    assert ended.code == 0, ended.err
+    assert "?[2J?x" in ended.err
+    assert not set(ended.out + ended.err) & set("\x1b\x07\u202e")
+
+
 def test_verify_needs_an_engine(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(session: object) -> Engine:
         raise EngineMissing("no engine")
 
     monkeypatch.setattr(receipt_verify, "ready_engine", none)
     assert place.run("verify").code == 9
+
+
+def test_a_damaged_receipt_of_one_tier_does_not_hide_the_other(place: Place) -> None:
+    place.file.with_name("receipt-gpu.json").write_text("{}", encoding="utf-8")
+    ended = place.run("show")
+    assert (ended.code, ended.out) == (0, f"{IMAGE} cpu pass\n")
+    assert "receipt-gpu.json: this is no receipt" in ended.err
 
 
 def test_a_damaged_receipt_of_another_image_is_said_and_hides_nothing(place: Place) -> None:

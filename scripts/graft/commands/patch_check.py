@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 from graft.commands.patch_pins import series_of
 from graft.commands.patch_sources import fetched_tree, known_tree
 from graft.commands.session import Session, component_file
+from graft.console import printable
 from graft.errors import BadInput, FetchFailed, GraftError, LockStale, PatchMismatch
 from graft.lock import Lock, load_lock
 from graft.patching import (
@@ -36,7 +37,7 @@ from graft.patching.model import HunkVerdict, Malformed, PatchVerdict
 from graft.patching.sources import touched_paths
 from graft.patchset import Patch, PatchSet
 from graft.recipe import Recipe, load_recipe
-from graft.report import HunkReport, PatchReport, SeriesReport, markdown, printable, sarif, text
+from graft.report import HunkReport, PatchReport, SeriesReport, markdown, sarif, text
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 

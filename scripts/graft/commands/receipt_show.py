@@ -11,7 +11,7 @@ from graft.commands.programs import ready_engine
 from graft.commands.session import Session, make_plan
 from graft.errors import BadInput
 from graft.gate.forms import summary, title
-from graft.gate.receipt import Receipt, Tier, folder_of, read_receipt, receipts_of
+from graft.gate.receipt import Receipt, Tier, folder_of, read_receipt, receipt_files, receipts_of
 from graft.gate.run import show as show_table
 
 IMAGE_ID = re.compile(r"(?:sha256:)?([0-9a-f]{12,64})")
@@ -72,9 +72,10 @@ def _of_plan(session: Session) -> list[Found]:
     """By the key: an image with these inputs, whatever it is tagged with."""
     planned = make_plan(session)
     mine: list[Found] = []
-    for folder in sorted(path for path in session.paths.receipts.glob("*") if path.is_dir()):
+    for file in (file for folder in sorted(session.paths.receipts.glob("*")) for file in receipt_files(folder)):
         try:
-            mine += [Found(*each) for each in receipts_of(folder) if each[1].key == planned.image.key]
+            found = Found(file, read_receipt(file))
+            mine += [found] if found.receipt.key == planned.image.key else []
         except BadInput as problem:
             # Perhaps another image's, perhaps of an older Graft: no reason to hide what can be read.
             session.console.warn(f"{problem.where}: {problem.what}")

@@ -6,7 +6,7 @@ from graft.gate.config import Expected, image_config
 from graft.gate.hostvalues import Finder, HostValue, host_values
 from graft.gate.operators import TEST as OPERATORS_TEST
 from graft.gate.operators import bound_to, found_operators, newest_receipt
-from graft.gate.receipt import TIERS, Receipt, ReceiptFacts, Tier, find_receipt
+from graft.gate.receipt import TIERS, Receipt, ReceiptFacts, Tier, find_receipt, parse_receipt
 from graft.gate.run import run_gate
 from graft.gate.tests import SmokeTest, gpu_tests, smoke_tests
 
@@ -27,6 +27,7 @@ __all__ = [
     "host_values",
     "image_config",
     "newest_receipt",
+    "parse_receipt",
     "run_gate",
     "smoke_tests",
 ]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from pydantic import Field, ValidationError
 
@@ -142,31 +142,53 @@ def find_receipt(receipts: Path, image_id: str, gate_digest: str, tier: Tier = "
     """The passing receipt of this image with these tests; None when there is none that can be relied on."""
     try:
         found = (folder_of(receipts, image_id) / file_name(PASSED, tier)).read_bytes()
-        receipt = Receipt.model_validate_json(found)
-    except (FileNotFoundError, ValidationError):
+        receipt = parse_receipt(found, PASSED)
+    except (FileNotFoundError, BadInput):
         return None
     same = (receipt.image_id, receipt.gate_digest, receipt.tier) == (image_id, gate_digest, tier)
-    return receipt if same and receipt.verdict == "pass" and not receipt.contradictions() else None
+    return receipt if same and receipt.verdict == "pass" else None
 
 
 def read_receipt(file: Path) -> Receipt:
     """A receipt from its file. Raises BadInput, naming what is wrong with it."""
+    return parse_receipt(file.read_bytes(), str(file))
+
+
+def parse_receipt(data: bytes, where: str) -> Receipt:
+    """A receipt that a gate can have written: of its format, and without contradictions. Raises BadInput."""
     try:
-        return Receipt.model_validate_json(file.read_bytes())
+        # What two readers could read as two verdicts is refused before the model sees it.
+        json.loads(data, object_pairs_hook=_unique)
+        receipt = Receipt.model_validate_json(data)
+        wrong = "; ".join(receipt.contradictions())
     except ValidationError as problem:
         first = problem.errors(include_url=False, include_input=False)[0]
         at = ".".join(map(str, first["loc"]))
-        raise BadInput(
-            f"this is no receipt: {f'{at}: ' if at else ''}{first['msg']}",
-            where=str(file),
-            cure="docs/receipt.schema.json is its format; `make smoke` writes a new one",
-        ) from None
+        wrong = f"{at}: {first['msg']}" if at else first["msg"]
+    except (ValueError, RecursionError) as problem:
+        wrong = str(problem)
+    if wrong:
+        cure = "docs/receipt.schema.json is its format; `make smoke` writes a new one"
+        raise BadInput(f"this is no receipt: {wrong}", where=where, cure=cure)
+    return receipt
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    twice = [key for key, n in Counter(key for key, _ in pairs).items() if n > 1]
+    if twice:
+        raise ValueError(f"the key {twice[0]!r} is there twice")
+    return dict(pairs)
 
 
 def receipts_of(folder: Path) -> list[tuple[Path, Receipt]]:
     """All receipts in an image's folder, the tier without a GPU first. Raises BadInput for a damaged one."""
+    return [(file, read_receipt(file)) for file in receipt_files(folder)]
+
+
+def receipt_files(folder: Path) -> list[Path]:
+    """The files that should be receipts in an image's folder, the tier without a GPU first."""
     files = [folder / file_name(name, tier) for tier in TIERS for name in (PASSED, FAILED)]
-    return [(file, read_receipt(file)) for file in files if file.is_file()]
+    return [file for file in files if file.is_file()]
 
 
 def schema() -> str:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graft.errors import GateFailed, RegistryFailed
-from graft.gate import Receipt, found_operators
+from graft.errors import BadInput, GateFailed, RegistryFailed
+from graft.gate import found_operators, parse_receipt
 from graft.hashes import digest_of
 from graft.inventory.imaged import facts_of, patches_of, said_of
 from graft.inventory.model import Component, Inventory, Layer
@@ -87,10 +87,10 @@ def _lock(registry: Registry, found: Resolved, where: str, notes: list[str]) -> 
 def _operators(registry: Registry, found: Resolved, notes: list[str]) -> dict[str, tuple[str, ...]] | None:
     """What the attached receipt says of this very image."""
     try:
-        receipt = Receipt.model_validate_json(attached(registry, found.document.digest, "receipt"))
+        receipt = parse_receipt(attached(registry, found.document.digest, "receipt"), "receipt")
         if receipt.image_id != found.image_id:
             raise RegistryFailed("has the receipt of another image attached")
         return found_operators(receipt)
-    except (RegistryFailed, GateFailed) as problem:
+    except (BadInput, RegistryFailed, GateFailed) as problem:
         notes.append(f"its operators are not known: {problem.what}")
         return None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from graft.console import size
+from graft.console import printable, size
 from graft.inventory.compare import Change, Difference, Section
 from graft.inventory.model import Inventory
-from graft.report import printable
 
 #: What release notes show in full; the rest is folded.
 IN_FULL = ("components", "patches", "environment", "entrypoint")

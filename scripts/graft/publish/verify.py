@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from graft.errors import BadInput, RegistryFailed
-from graft.gate import Receipt
+from graft.gate import Receipt, parse_receipt
 from graft.hashes import digest_of
 from graft.publish.evidence import KINDS, Kind, attached, is_passing
 from graft.publish.keys import PublicKey
@@ -119,9 +117,9 @@ def verify(registry: Registry, reference: Reference, key: PublicKey | None, *, u
 def _receipt(data: bytes, found: Resolved, where: str) -> Receipt:
     """A passing receipt, of exactly this image."""
     try:
-        receipt = Receipt.model_validate_json(data)
-    except ValidationError as problem:
-        raise RegistryFailed("the receipt cannot be read", where=where, cure=ASK) from problem
+        receipt = parse_receipt(data, where)
+    except BadInput as problem:
+        raise RegistryFailed(f"the receipt cannot be read: {problem.what}", where=where, cure=ASK) from problem
     labels = found.labels
     for what, said, real in (
         ("image", receipt.image_id, found.image_id),
