@@ -147,6 +147,12 @@ def test_a_wheel_is_believed_whatever_it_says_of_its_sdist(shelf: Shelf) -> None
     assert shelf.closure().mismatches == (Mismatch("torch", asked, "nvidia-nccl-cu13", "2.30.4"),)
 
 
+def test_what_is_there_for_builds_alone_asks_for_nothing(shelf: Shelf) -> None:
+    shelf.wheel("torch", "2.13.0")
+    shelf.sdist("flashinfer-python", "0.7", asks("nccl4py>=1"), alone=True)
+    assert shelf.closure() == Closure()
+
+
 def test_only_what_is_installed_together_is_compared(shelf: Shelf) -> None:
     shelf.wheel("a", files={"x.py": "sha256=1"}, arches=["sm90"])
     shelf.wheel("b", files={"x.py": "sha256=2"}, arches=["sm120"])
