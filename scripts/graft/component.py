@@ -30,7 +30,7 @@ TreeRef = Annotated[
 ]
 SOURCES = ("wheel", "sdist", "git", "archive", "image", "apt")
 #: What a component may say of its build.
-OF_A_BUILD = frozenset({"build", "modules", "accepts", "sources", "needs", "build_env", "family"})
+OF_A_BUILD = frozenset({"build", "build_requires", "modules", "accepts", "sources", "needs", "build_env", "family"})
 #: What a component of each kind of source may say beside it. Of the rest a key would be read by nobody.
 KEYS_OF: dict[str, frozenset[str]] = {
     "wheel": frozenset({"allow", "index", "commit", "overrides"}),
@@ -42,7 +42,7 @@ KEYS_OF: dict[str, frozenset[str]] = {
 }
 BELONGS = (
     ("modules", "belong"), ("sources", "belong"), ("needs", "belong"), ("build_env", "belongs"), ("requires", "belong"),
-    ("accepts", "belongs"),
+    ("accepts", "belongs"), ("build_requires", "belongs"),
 )  # fmt: skip
 #: What Graft says to every build; a recipe may not say something else.
 BUILD_NAMES = frozenset(
@@ -59,6 +59,7 @@ class Component(Model):
     overrides: the component whose own copy this one replaces.
     modules: for build kinds that compile named modules ahead of time.
     index: the name of an index of build.yaml, where it is not the host's own.
+    build_requires: what its build needs (PEP 508) beside what build.yaml says of its kind.
     requires: what it needs at run time (PEP 508), where its source tree does not say so without being run.
     accepts: parts that its build may leave out, by the names that its log has for them.
     provides: the distribution that a build, or an image, holds as a wheel.
@@ -80,6 +81,7 @@ class Component(Model):
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = None
     overrides: Slug | None = None
     build: Slug | None = None
+    build_requires: tuple[str, ...] = Field(default=(), strict=False)
     provides: Distribution | None = None
     accepts: tuple[Part, ...] = Field(default=(), strict=False)
     requires: tuple[str, ...] | None = Field(default=None, strict=False)
@@ -129,7 +131,7 @@ class Component(Model):
             raise ValueError(f"{value!r} does not allow the version it stands beside: {version}")
         return value
 
-    @field_validator("requires")
+    @field_validator("requires", "build_requires")
     @classmethod
     def _requires(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         for text in value or ():
@@ -169,7 +171,12 @@ class Component(Model):
     @property
     def distribution(self) -> str:
         """The normalised name of what is installed; empty for Debian packages and for what others are built from."""
-        return canonicalize_name(self.wheel or self.sdist or self.provides or "")
+        return "" if self.is_source_only else self.indexed or canonicalize_name(self.provides or "")
+
+    @property
+    def indexed(self) -> str:
+        """The normalised name that a package index has its wheel or sdist under; empty for other sources."""
+        return canonicalize_name(self.wheel or self.sdist or "")
 
     @property
     def is_built(self) -> bool:
@@ -193,7 +200,7 @@ class Component(Model):
     @property
     def is_source_only(self) -> bool:
         """Whether it is there for the builds of others alone."""
-        return self.kind in ("git", "archive") and self.build is None
+        return self.has_tree and self.build is None
 
     def on(self, arch: str) -> bool:
         """Whether the component is part of the image for `arch`."""
@@ -209,8 +216,8 @@ def _beside_the_source(component: Component, kind: str) -> Iterator[str]:
     """What is wrong with the keys beside the source."""
     if component.wheel is not None and component.build is not None:
         yield "a wheel is installed as it is: remove build, or give its sdist"
-    if component.sdist is not None and component.build is None:
-        yield "an sdist needs a build kind, for example: build: flashinfer-aot"
+    if component.is_source_only and component.overrides is not None:
+        yield "overrides belongs to what is installed: give build"
     for name, belongs in BELONGS:
         if component.says(name) and component.build is None:
             yield f"{name} {belongs} to a build kind"

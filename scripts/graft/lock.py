@@ -94,12 +94,14 @@ class SourcePin(FilePin):
 
     tree:     the git tree of everything in it, submodules in place; such a file is made on this host, not downloaded.
     requires: of a tree, what the component needs at run time, as it or the recipe says (PEP 508).
+    alone:    an sdist that nothing is installed from: the builds of others find it.
     """
 
     tree: GitId | None = None
     git: GitPin | None = None
     archive: ArchivePin | None = None
     requires: tuple[str, ...] = Field(default=(), strict=False)
+    alone: bool = False
 
     @property
     def identity(self) -> str:
@@ -213,11 +215,13 @@ def inputs_of(project: Project, recipe: Recipe, patch_facts: Mapping[str, Any]) 
         {
             # The lock names sources by component.
             "source": name if c.has_tree else None,
-            "distribution": c.distribution,
+            "distribution": c.distribution or c.indexed,
             "version": c.version,
             "arches": sorted(c.arches) if c.arches is not None else None,
             "overrides": c.overrides,
             "build": c.build,
+            # Newer than locks that are there: without it they stay fresh.
+            **({"build_requires": sorted(c.build_requires)} if c.build_requires else {}),
             **_origin(c),
         }
         for name, c in recipe.components.items()
@@ -332,7 +336,7 @@ def plain(lock: Lock) -> dict[str, Any]:
         if package["use"] == "image":
             del package["use"]
     for source in data["sources"].values():
-        for name in ("tree", "git", "archive", "requires"):
+        for name in ("tree", "git", "archive", "requires", "alone"):
             if not source[name]:
                 del source[name]
     for entry in (entry for entries in data["patches"].values() for entry in entries):
@@ -351,9 +355,10 @@ def requirements_text(lock: Lock) -> str:
             lines.append(f"# only on {', '.join(package.arches)}")
         lines.append(f"{package.name}=={package.version} \\\n    --hash=sha256:{package.sha256}")
     for name, source in sorted(lock.sources.items()):
-        if source.tree is not None:
+        if source.tree is not None or source.alone:
             # pip could not make the same of it.
-            lines.append(f"# component {name}, {source.version}, built from {source.origin}")
+            how = f"the source of {source.name} alone" if source.alone else f"built from {source.origin}"
+            lines.append(f"# component {name}, {source.version}, {how}")
             continue
         lines.append(
             f"# component {name}, from source\n{source.name}=={source.version} \\\n    --hash=sha256:{source.sha256}"

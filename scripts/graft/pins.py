@@ -94,7 +94,7 @@ def component_inputs(name: str, component: Component, indexes: Mapping[str, str 
     if component.apt is not None:
         named = (f"{package}={component.version}" for package in component.apt)
         return [Input(f"{name} {pin.partition('=')[0]}", "apt", pin, floats=NO_HASH, position=at) for pin in named]
-    pin = f"{component.distribution}=={component.version}"
+    pin = f"{component.indexed}=={component.version}"
     if component.index is None:
         return [Input(name, "index", pin, floats=NO_HASH, position=at)]
     lost = "" if indexes.get(component.index) else f"index {component.index} has no address in build.yaml"
@@ -139,7 +139,8 @@ def _brought_in(project: Project, recipe: Recipe, base: Base, components: Mappin
         what = "resolved when it is built, within the constraints; only a lock names them"
         yield Input("dependencies", "wheels", " ".join(["dependencies", *constraints]), floats=what)
     kinds = sorted({component.build for component in components.values() if component.build})
-    requires = sorted({requirement for kind in kinds for requirement in project.builds[kind].requires})
+    own = (requirement for component in components.values() for requirement in component.build_requires)
+    requires = sorted({*own, *(requirement for kind in kinds for requirement in project.builds[kind].requires)})
     if requires:
         yield Input("build requirements", "wheels", " ".join(requires), floats="chosen when it is built")
     if base.image is not None and base.runtime:

@@ -366,10 +366,9 @@ class Plan:
         name, _, patch_id = ref.partition("/")
         patched = self.patched()[name]
         pin = next(p for p in patched.patches if p.id == patch_id)
-        build = self.recipe.components[name].build
-        files = {
-            where: patched.installed[where] for path in sorted(pin.files) if (where := installed_path(build, path))
-        }
+        component = self.recipe.components[name]
+        places = (installed_path(component.build, path, component.distribution) for path in sorted(pin.files))
+        files = {where: patched.installed[where] for where in places if where}
         return {"component": name, "id": patch_id, "test": patch_test(name, patch_id), "files": files}
 
 
@@ -459,7 +458,7 @@ def _said(component: Component) -> dict[str, Any]:
     """What a recipe says of a component, all of which the image repeats."""
     data = component.model_dump(mode="json", exclude={"allow"})
     # Newer than images that are there: their keys stay what they are.
-    return {key: value for key, value in data.items() if key not in ("requires", "accepts") or value}
+    return {key: value for key, value in data.items() if key not in ("requires", "accepts", "build_requires") or value}
 
 
 def site_packages(base: Base) -> str:
@@ -509,24 +508,36 @@ def patch_test(component: str, patch_id: str) -> str:
     return f"patch-tests/{component}/test_{patch_id.replace('-', '_')}.py"
 
 
-def installed_path(build: str | None, path: str) -> str | None:
-    """Where a component's source file lies below site-packages; None when it is not installed."""
+def installed_path(build: str | None, path: str, distribution: str = "") -> str | None:
+    """Where a component's source file lies below site-packages; None when it is not installed.
+
+    Of a `python` build that is known of the modules in the folder with the distribution's name alone.
+    """
     if build is None:
         return path
+    if build == "python":
+        return path if _is_own_module(path, distribution) else None
     for prefix, target in INSTALLED_AT.get(build, ()):
         if path.startswith(prefix):
             return target + path.removeprefix(prefix)
     return None
 
 
-def source_path(build: str | None, installed: str) -> str | None:
+def source_path(build: str | None, installed: str, distribution: str = "") -> str | None:
     """The reverse of `installed_path`: what the component's source calls an installed file."""
     if build is None:
         return installed
+    if build == "python":
+        return installed if _is_own_module(installed, distribution) else None
     for prefix, target in INSTALLED_AT.get(build, ()):
         if installed.startswith(target):
             return prefix + installed.removeprefix(target)
     return None
+
+
+def _is_own_module(path: str, distribution: str) -> bool:
+    folder, slash, _ = path.partition("/")
+    return bool(slash) and path.endswith(".py") and folder == distribution.replace("-", "_")
 
 
 def compiled_distribution(component: Component, arch: Arch) -> dict[str, str]:

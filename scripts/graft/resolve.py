@@ -75,7 +75,8 @@ def resolve_packages(
         build = {name: version for name, version in builder.items() if name not in versions}
         tool = {"uv": uv.version()}
         files = uv.files({**build, **versions, **tool})
-    found = _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)), trees)
+        alone = _sources_alone(recipe, uv)
+    found = _assemble(recipe, base, versions, build, tool, arches, files, tuple(sorted(builder)), trees, alone)
     return with_yanks(found, Locator(indexes, net.session()).yanked)
 
 
@@ -147,13 +148,13 @@ def file_of_version(
     base, pinned = project.bases[recipe.base], recipe.components[component]
     with tempfile.TemporaryDirectory(prefix="graft-resolve-") as folder:
         uv = _Uv(Path(folder), base, indexes, env)
-        entry = uv.files({pinned.distribution: version}, wheels_only=pinned.sdist is None)[pinned.distribution]
+        entry = uv.files({pinned.indexed: version}, wheels_only=pinned.sdist is None)[pinned.indexed]
     chosen = (
-        _sdist(pinned.distribution, entry)
+        _sdist(pinned.indexed, entry)
         if pinned.sdist is not None
-        else _wheel(pinned.distribution, entry, target_tags(base), base)
+        else _wheel(pinned.indexed, entry, target_tags(base), base)
     )
-    return FilePin(**_facts(pinned.distribution, entry, chosen))
+    return FilePin(**_facts(pinned.indexed, entry, chosen))
 
 
 def best_wheel(files: Sequence[Mapping[str, Any]], tags: Sequence[Tag]) -> Mapping[str, Any] | None:
@@ -279,8 +280,8 @@ def _requirements(
 
 
 def is_on_index(component: Component) -> bool:
-    """Whether the component is a wheel or an sdist of a package index."""
-    return component.kind in ("wheel", "sdist")
+    """Whether the component is installed from a wheel or an sdist of a package index."""
+    return component.kind in ("wheel", "sdist") and not component.is_source_only
 
 
 def _constraints(recipe: Recipe) -> list[str]:
@@ -325,12 +326,23 @@ def _arches_of(
 
 def _build_versions(project: Project, recipe: Recipe, versions: Mapping[str, str], uv: _Uv) -> dict[str, str]:
     """What the builder needs, at versions that agree with the image's."""
-    kinds = sorted({c.build for c in recipe.components.values() if c.build})
-    wanted = sorted({requirement for kind in kinds for requirement in project.builds[kind].requires})
+    built = [c for c in recipe.components.values() if c.build]
+    wanted = sorted({r for c in built for r in (*project.builds[str(c.build)].requires, *c.build_requires)})
     if not wanted:
         return {}
     pins = [f"{name}=={version}" for name, version in sorted(versions.items())]
-    found = uv.versions(wanted, pins, _overrides(recipe))
+    return uv.versions(wanted, pins, _overrides(recipe))
+
+
+def _sources_alone(recipe: Recipe, uv: _Uv) -> dict[str, SourcePin]:
+    """The sdists that are there for the builds of others alone; what they would need is not asked for."""
+    found: dict[str, SourcePin] = {}
+    for component, pinned in sorted(recipe.components.items()):
+        if pinned.sdist is not None and pinned.is_source_only:
+            # One by one: the image may hold another version of the same distribution.
+            entry = uv.files({pinned.indexed: pinned.version})[pinned.indexed]
+            facts = _facts(pinned.indexed, entry, _sdist(pinned.indexed, entry))
+            found[component] = SourcePin(**facts, alone=True)
     return found
 
 
@@ -344,14 +356,15 @@ def _assemble(
     files: Mapping[str, Mapping[str, Any]],
     builder: tuple[str, ...],
     trees: Mapping[str, SourcePin],
+    alone: Mapping[str, SourcePin],
 ) -> Resolved:
-    from_source = {c.distribution: name for name, c in recipe.components.items() if c.sdist is not None}
+    from_source = {c.distribution: name for name, c in recipe.components.items() if c.sdist is not None and c.is_built}
     tags = target_tags(base)
     sources = {
         component: SourcePin(**_facts(name, files[name], _sdist(name, files[name])))
         for name, component in sorted(from_source.items(), key=lambda item: item[1])
     }
-    sources |= trees
+    sources |= {**alone, **trees}
     packages: list[PackagePin] = []
     groups: tuple[tuple[Use, Mapping[str, str]], ...] = (("image", versions), ("build", build), ("tool", tool))
     for use, group in groups:

@@ -37,6 +37,10 @@ def paths(tmp_path: Path) -> Paths:
     for other in [*root.glob("recipes/*.yaml"), *root.glob("recipes/[!l]*/*.yaml")]:
         if other.stem != NAME:
             other.unlink()
+    # The patches of its own alone: those of other recipes would be unused.
+    for component in (root / "patches").iterdir():
+        if f"{component.name}/" not in (root / "recipes" / f"{NAME}.yaml").read_text():
+            shutil.rmtree(component)
     return Paths(root)
 
 

@@ -14,6 +14,7 @@ from factories import (
     Data,
     Edit,
     edited,
+    file_pin,
     make_lock,
     make_project,
     make_recipe,
@@ -179,6 +180,15 @@ def test_requirements_are_pips_format_with_hashes() -> None:
     assert "\nuv==" not in text
 
 
+def test_a_source_of_others_is_nothing_that_pip_installs() -> None:
+    lock = make_lock(lambda d: d["sources"].update(headers={**file_pin("flashinfer-python", "0.6.1"), "alone": True}))
+    text = requirements_text(lock)
+    assert "# component headers, 0.6.1, the source of flashinfer-python alone\n" in text
+    assert "flashinfer-python==0.6.1" not in text
+    assert plain(lock)["sources"]["headers"]["alone"] is True
+    assert "alone" not in plain(lock)["sources"]["flashinfer"]
+
+
 def test_writing_replaces_whole_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f"
     path.write_text("old")
@@ -334,6 +344,8 @@ def packages_input(edit: Edit) -> str:
     "edit",
     [
         lambda r: r["components"]["torch"].update(index="second"),
+        lambda r: r["components"]["flashinfer"].update(build_requires=["ninja"]),
+        lambda r: r["components"].update(headers={"sdist": "headers", "version": "1.0"}),
         lambda r: r["components"].update(
             x={"git": {"url": "https://a.invalid/x", "commit": "1" * 40}, "build": "python", "provides": "x"}
         ),

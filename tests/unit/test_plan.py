@@ -308,6 +308,9 @@ def test_where_things_lie() -> None:
     assert installed_path("flashinfer-aot", "include/flashinfer/a.cuh") == "flashinfer/data/include/flashinfer/a.cuh"
     assert installed_path("flashinfer-aot", "flashinfer/a.py") == "flashinfer/a.py"
     assert installed_path("flashinfer-aot", "docs/a.md") is None
+    assert installed_path("python", "my_kernels/a/b.py", "my-kernels") == "my_kernels/a/b.py"
+    for path in ("my_kernels/a.cu", "csrc/a.py", "setup.py", "my_kernels.py", "src/my_kernels/a.py"):
+        assert installed_path("python", path, "my-kernels") is None
     assert patch_test("vllm", "a-b") == "patch-tests/vllm/test_a_b.py"
 
 

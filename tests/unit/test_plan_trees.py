@@ -6,7 +6,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factories import Data, Edit, git_id, locked_trees, make_plan, make_project, make_recipe, sha, with_trees
+from factories import (
+    Data,
+    Edit,
+    file_pin,
+    git_id,
+    locked_trees,
+    make_plan,
+    make_project,
+    make_recipe,
+    sha,
+    with_trees,
+)
 
 from graft.agreement import component_findings
 from graft.errors import BadInput
@@ -61,6 +72,25 @@ def test_what_is_only_a_source_is_nothing_that_is_installed() -> None:
     labels = made.labels()
     assert labels["dev.graft.component.cutlass.commit"] == git_id("cutlass")
     assert labels["dev.graft.component.mathlib.tree"] == git_id("tree mathlib")
+
+
+def test_an_sdist_may_be_only_a_source_too() -> None:
+    """CUTLASS's headers are in flashinfer-python's sdist, of whatever version the image's own is."""
+    headers = {"sdist": "flashinfer-python", "version": "0.6.1"}
+    sources = {"CUTLASS_DIR": "headers/3rdparty/cutlass", "MATH_DIR": "cutlass", "M": "mathlib"}
+    made = planned(
+        recipe=lambda r: (
+            r["components"].update(headers=headers),
+            r["components"]["kernels"].update(sources=sources),
+        ),
+        lock=lambda d: d["sources"].update(headers={**file_pin("flashinfer-python", "0.6.1"), "alone": True}),
+    )
+    alone = next(build for build in made.sources if build.name == "headers")
+    assert (alone.stages, alone.context) == (("source",), "sdist-headers")
+    assert "headers" not in made.facts()["components"]
+    text = render(Paths(Path(__file__).parents[2]), made).text
+    assert "AS source-headers" in text
+    assert "CUTLASS_DIR=/src/headers/3rdparty/cutlass" in text
 
 
 def tree_of(name: str) -> Edit:

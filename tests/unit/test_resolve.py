@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import random
 
 import pytest
-from factories import make_lock, make_project
+from factories import Data, make_lock, make_project, make_recipe
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.tags import compatible_tags, cpython_tags
@@ -158,3 +159,44 @@ def test_a_file_that_was_taken_back_is_marked_in_the_lock() -> None:
     assert marked.sources[one].yanked == ""
     assert all(pin.yanked is None for pin in marked.packages)
     assert "yanked" not in lock_text(plain(lock))
+
+
+class Index:
+    """Stands in for uv: remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+
+    def versions(self, wanted: object, *more: object) -> dict[str, str]:
+        self.asked.append(wanted)
+        return {}
+
+    def files(self, versions: dict[str, str]) -> dict[str, Data]:
+        self.asked.append(versions)
+        sdist = {"size": 1, "hashes": {"sha256": "a" * 64}, "upload-time": datetime.datetime(2026, 11, 1)}
+        return {
+            name: {"version": version, "sdist": {**sdist, "name": f"{name}-{version}.tar.gz"}}
+            for name, version in versions.items()
+        }
+
+
+def test_a_build_gets_what_its_kind_and_what_it_asks_for() -> None:
+    project = make_project(lambda p: p["builds"]["flashinfer-aot"].update(requires=["setuptools", "torch"]))
+    recipe = make_recipe(lambda r: r["components"]["flashinfer"].update(build_requires=["grpcio-tools==1.78.0"]))
+    index = Index()
+    resolve._build_versions(project, recipe, {"torch": "2.13.0"}, index)  # type: ignore[arg-type]
+    assert index.asked == [["grpcio-tools==1.78.0", "setuptools", "torch"]]
+
+
+def test_a_source_of_others_brings_nothing_into_the_image() -> None:
+    def headers(recipe: Data) -> None:
+        recipe["components"]["headers"] = {"sdist": "flashinfer-python", "version": "0.6.1"}
+        recipe["components"]["flashinfer"]["sources"] = {"CUTLASS_DIR": "headers/3rdparty/cutlass"}
+
+    recipe, index = make_recipe(headers), Index()
+    assert "flashinfer-python==0.6.1" not in resolve._requirements(make_project(), recipe, recipe.components, {})
+    found = resolve._sources_alone(recipe, index)  # type: ignore[arg-type]
+    assert index.asked == [{"flashinfer-python": "0.6.1"}]
+    assert [(name, pin.file, pin.alone) for name, pin in found.items()] == [
+        ("headers", "flashinfer-python-0.6.1.tar.gz", True)
+    ]

@@ -377,6 +377,8 @@ def test_an_installed_file_is_found_in_the_source_again(path: str) -> None:
     assert source_path("flashinfer-aot", installed) == path
     assert source_path(None, "vllm/a.py") == "vllm/a.py"
     assert source_path("flashinfer-aot", "torch/a.py") is None
+    assert source_path("python", "lmcache/v1/a.py", "lmcache") == "lmcache/v1/a.py"
+    assert source_path("python", "torch/a.py", "lmcache") is None
 
 
 def test_an_error_run_shows_the_end() -> None:

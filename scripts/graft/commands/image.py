@@ -273,9 +273,10 @@ def _inputs(session: Session, planned: Plan, host: Session | None) -> Inputs:
         patching.check_files(component, patched, chosen)
         patches[component] = patching.context_files(patched, chosen)
         file = store.path(component_file(planned.lock, planned.recipe, component))
-        kind = planned.recipe.components[component].build
+        pinned = planned.recipe.components[component]
+        place = functools.partial(installed_path, pinned.build, distribution=pinned.distribution)
         touched = {path for pin in patched.patches for path in pin.files}
-        places = {path: place for path in sorted(touched) if (place := installed_path(kind, path)) is not None}
+        places = {path: where for path in sorted(touched) if (where := place(path)) is not None}
         read = patching.read_files(file, patched.target, list(places))
         pristine[component] = {places[path]: data for path, data in read.items()}
     builder = [store.path(pin) for pin in packages if pin.set == "builder"]

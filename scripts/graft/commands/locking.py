@@ -171,7 +171,7 @@ def _judge(
                     ids,
                     session.store.path(files[component]),
                     version=pinned.version,
-                    installed=functools.partial(installed_path, pinned.build),
+                    installed=functools.partial(installed_path, pinned.build, distribution=pinned.distribution),
                     locked=old.patched(component, arches[0]) if old is not None else None,
                     bases=_bases(session, recipe, found, ids, old),
                 ).model_copy(update={"arches": None if everywhere else arches})

@@ -58,7 +58,8 @@ class Asked:
     @property
     def places(self) -> dict[str, str | None]:
         """Every touched path of the source -> where it is installed."""
-        return {path: installed_path(self.pinned.build, path) for path in touched_paths(self.patches)}
+        pinned = self.pinned
+        return {path: installed_path(pinned.build, path, pinned.distribution) for path in touched_paths(self.patches)}
 
     @property
     def sha256s(self) -> dict[str, str]:
@@ -94,7 +95,7 @@ def make_layer(asked: Asked, containers: Trials, base: Base, key: str) -> Layer:
     check_installed(found, component)
     _check_pristine(asked, found, places)
     before = {path: Put(data.get(where), found.files[where].executable) for path, where in places.items()}
-    names = [source_path(pinned.build, name) for name in recorded_names(data[found.record or ""])]
+    names = [source_path(pinned.build, name, pinned.distribution) for name in recorded_names(data[found.record or ""])]
     tree = SourceTree(
         {path: put.data for path, put in before.items() if put.data is not None},
         frozenset(path for path, put in before.items() if put.executable),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -124,14 +125,14 @@ def _trials(session: Session, planned: Plan, chosen: Chosen, tools: Tools) -> tu
     rows: dict[str, Row] = {}
     made: list[Trial] = []
     for found, patch in chosen:
-        build = planned.recipe.components[found.component].build
+        pinned = planned.recipe.components[found.component]
         name = f"{found.component}/{patch.id}"
         try:
             trial = make_trial(
                 found,
                 patch,
                 _tree(session, planned, found.component, touched_paths(found.patches)),
-                place=lambda path, build=build: installed_path(build, path),  # type: ignore[misc]
+                place=functools.partial(installed_path, pinned.build, distribution=pinned.distribution),
                 site=planned.site_packages,
                 environment=planned.environment.key,
                 protocol=tools.protocol,
@@ -203,7 +204,7 @@ def _base(session: Session, planned: Plan, containers: Trials, image: str) -> Ma
     for path in patched_files(containers, image):
         base[path] = Put(None)
         for name, component in planned.recipe.components_on(planned.arch.name).items():
-            source = source_path(component.build, path)
+            source = source_path(component.build, path, component.distribution)
             if source is None:
                 continue
             tree = _tree(session, planned, name, [source])

@@ -62,7 +62,7 @@ class Wheels:
     def closure(self, lock: Lock, base: Base) -> Closure:
         """What the wheels of the image, and the sources of what is built for it, say together."""
         pins: list[FilePin] = [pin for pin in lock.packages if pin.use == "image"]
-        pins += [lock.sources[name] for name in sorted(lock.sources)]
+        pins += [pin for _, pin in sorted(lock.sources.items()) if not pin.alone]
         away = [pin.sha256 for pin in pins if not self._library.has(pin)]
         facts = [[pin.name, pin.version, pin.sha256, _arches(pin)] for pin in pins]
         name = f"lock-{digest_of([FORMAT, base.python, base.machine, facts, away])}.json"
