@@ -27,6 +27,7 @@ FORMAT: Literal[1] = 1
 CHUNK = 1 << 20
 MAX_INDEX = 10_000_000
 INDEX_NAME = re.compile(r"graft-bundle-([0-9a-f]{64})\.json")
+INDEX_START = b"graft-bundle-"
 #: What a member may be: nothing else is ever written, and none can leave its folder.
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9._+!~:%-]*"
 _PROJECT = rf"project/(?:build\.yaml|(?:recipes|patches|images)(?:/{_WORD})+)"
@@ -150,12 +151,14 @@ class _Reader:
     def __init__(self, source: Path, stream: IO[bytes]) -> None:
         self._where = str(source)
         self._stream = stream
+        # The first member's name comes first of all: a file without it was never a bundle, cut short or not.
+        if not stream.read(len(INDEX_START)) == INDEX_START:
+            raise self._no_bundle()
+        stream.seek(0)
         found = self._header()
         match = INDEX_NAME.fullmatch(found.name) if found is not None and found.isreg() else None
         if found is None or match is None or found.size > MAX_INDEX:
-            raise BadInput(
-                "this is no bundle of Graft", where=self._where, cure="make one with: graft bundle export FILE"
-            )
+            raise self._no_bundle()
         data = self._read(found.size)
         self._read(len(padding(found.size)))
         if hashlib.sha256(data).hexdigest() != match[1]:
@@ -200,6 +203,10 @@ class _Reader:
         if len(data) != count:
             raise self._damaged("it is cut short")
         return data
+
+    def _no_bundle(self) -> BadInput:
+        cure = "make one with: graft bundle export FILE"
+        return BadInput("this is no bundle of Graft", where=self._where, cure=cure)
 
     def _damaged(self, what: str) -> FetchFailed:
         return FetchFailed(

@@ -150,13 +150,17 @@ def bytes_of(text: str) -> int:
     return int(Decimal(text[:-2]) * UNITS[text[-2:]])
 
 
-def recipe_path_checked(paths: Paths, name: str) -> None:
-    """Raises BadInput for a name that is not a recipe name, before it becomes part of any path."""
+def recipe_path_checked(paths: Paths, name: str, where: str = "RECIPE") -> None:
+    """Raises BadInput for a name that is not a recipe name, before it becomes part of any path.
+
+    where: what the name is from: what the user typed, or a file that lies in recipes/.
+    """
     if not RECIPE_NAME.fullmatch(name) or len(name) > 63:
         raise BadInput(
             f"{name!r} is not a recipe name",
-            where="RECIPE",
-            cure="lower-case letters, digits, and . _ - between them; `ls recipes` shows what there is",
+            where=where,
+            cure="lower-case letters, digits, and . _ - between them; "
+            + ("`ls recipes` shows what there is" if where == "RECIPE" else "rename the file"),
         )
 
 

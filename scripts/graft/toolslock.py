@@ -6,6 +6,7 @@ an image; they are locked so that two machines build with the same programs. The
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -72,7 +73,8 @@ def load_tools(paths: Paths, project: Project) -> ToolsLock:
     """Raises LockStale when it is missing or made for another build.yaml, BadInput when it is not what was written."""
     path = paths.tools_lock
     where = paths.relative(path)
-    if not path.is_file():
+    check_file(paths)
+    if not path.exists():
         raise LockStale("the programs that Graft runs on the host are not locked", where=where, cure=CURE)
     document = parse(path.read_bytes(), path)
     found = document.data.get("tools") if isinstance(document.data, dict) else None
@@ -91,6 +93,14 @@ def load_tools(paths: Paths, project: Project) -> ToolsLock:
             cure=CURE,
         )
     return lock
+
+
+def check_file(paths: Paths) -> None:
+    """Raises BadInput when something stands in the lock's place that is no file, as a folder or a link to nothing."""
+    path = paths.tools_lock
+    if os.path.lexists(path) and not path.is_file():
+        where = paths.relative(path)
+        raise BadInput("this is no file", where=where, cure=f"remove it; then git checkout {where}, or {CURE}")
 
 
 def write_tools(paths: Paths, lock: ToolsLock) -> None:

@@ -255,6 +255,9 @@ def test_what_is_no_bundle_is_refused(empty: Session, tmp_path: Path, data: byte
     with tarfile.open(plain, "w") as tar:
         tar.add(other, "file")
     assert "no bundle of Graft" in refused(empty, plain, BadInput).what
+    for data in (b"", b"graft-bundle", bytes(range(256)) * 9, b"PK"):
+        plain.write_bytes(data)
+        assert "no bundle of Graft" in refused(empty, plain, BadInput).what
     assert "no such bundle" in refused(empty, tmp_path / "none", BadInput).what
 
 

@@ -28,6 +28,7 @@ from graft.yamlio import Model
 SOURCE = Path(__file__).parents[2]
 RECIPE = "recipes/glm-dsa.yaml"
 LOCK = "recipes/locks/glm-dsa.lock.yaml"
+TOOLS = "recipes/locks/_tools.lock.yaml"
 REQUIREMENTS = "recipes/locks/glm-dsa.requirements.txt"
 PATCH = "patches/vllm/mtp-indexer-scales.patch"
 VARIABLES = ("ARCH", "RECIPE", "REGISTRY", "JOBS", "ENGINE", "OFFLINE")
@@ -259,6 +260,41 @@ MISTAKES = {
     "two forms at once": Mistake(
         2, ("--sarif, --report", "leave one out"), words=("lint", "--sarif", "--report", "md")
     ),
+    "two forms of a check": Mistake(
+        2,
+        ("--sarif, --report", "leave one out"),
+        words=("patch", "check", "vllm", "--against", "0.33.0", "--sarif", "--report", "md"),
+    ),
+    "offline, perhaps": Mistake(2, ("OFFLINE: 'maybe'", "1, yes or true; 0, no, false"), env={"OFFLINE": "maybe"}),
+    # What an engine would be started for
+    "size of what is not there": Mistake(
+        2, ("WHAT: 'glm-dsb' is no recipe, lock or image", "did you mean glm-dsa"), words=("size", "glm-dsb")
+    ),
+    "difference to nothing": Mistake(2, ("B: nothing is named", "a recipe"), words=("diff", "graft:x", "")),
+    "inspection of nothing": Mistake(2, ("IMAGE: no image is named", "name:tag"), words=("inspect", "")),
+    "inspection of a recipe": Mistake(2, ("IMAGE: 'glm-dsa' names no image", "tag"), words=("inspect", "glm-dsa")),
+    "reproduction of nothing": Mistake(2, ("IMAGE: no image is named", "name:tag"), words=("reproduce", "")),
+    "import of no file": Mistake(2, ("FILE: no file is named", "--help"), words=("bundle", "import", "")),
+    "import of what is not there": Mistake(
+        2, ("x: there is no such bundle", "export"), words=("bundle", "import", "x")
+    ),
+    # What would be downloaded first
+    "export to no file": Mistake(2, ("FILE: no file is named", "--help"), words=("bundle", "export", "")),
+    "export to a folder": Mistake(2, ("images: this is a folder",), words=("bundle", "export", "images")),
+    "export below nothing": Mistake(2, ("x: there is no such folder", "make it"), words=("bundle", "export", "x/y")),
+    "a folder as the lock of the programs": Mistake(
+        2,
+        ("_tools.lock.yaml: this is no file", "remove it"),
+        lambda root: (remove(TOOLS)(root), (root / TOOLS).mkdir()),
+        words=("fetch",),
+    ),
+    "a link loop as the lock of the programs": Mistake(
+        2,
+        ("_tools.lock.yaml: this is no file", "remove it"),
+        lambda root: (remove(TOOLS)(root), (root / TOOLS).symlink_to(root / TOOLS)),
+        words=("lock",),
+        env={"OFFLINE": "1"},
+    ),
     "a tier that there is not": Mistake(2, ("tier", "'tpu'", "cpu"), words=("smoke", "--tier", "tpu")),
     "not in a project": Mistake(2, (r"no build\.yaml in /", "--project"), words=("plan", "--project", "/usr")),
 }
@@ -274,6 +310,7 @@ def test_a_mistake_is_said_with_its_place_and_cure(graft: Run, project: Path, na
     assert ended.out == ""
     assert ended.err.count("error: ") == 1
     assert "Traceback" not in ended.err
+    assert str(project) not in ended.err, "places are named from the project's root"
     for wanted in mistake.says:
         assert re.search(wanted, ended.err, re.MULTILINE), ended.err
     assert not list(project.rglob("owned")), "a string of the user reached a shell"
@@ -285,6 +322,20 @@ def test_a_mistake_is_said_with_its_place_and_cure(graft: Run, project: Path, na
     assert document["exit_code"] == mistake.code
     assert document["what"]
     assert document["cure"] or document["where"]
+
+
+def test_one_document_on_stdout_is_of_one_kind(graft: Run) -> None:
+    ended = graft("lint", "--sarif", "--json")
+    assert ended.code == json.loads(ended.out)["exit_code"] == 2
+    assert "--sarif, --json: one of the two" in ended.err
+
+
+def test_a_file_of_recipes_with_another_name_is_a_finding_about_it(graft: Run, project: Path) -> None:
+    shutil.copy(project / RECIPE, project / "recipes" / "Über.yaml")
+    ended = graft("lint")
+    assert ended.code == 2
+    assert re.search("^recipes/Über.yaml:1: error: 'Über' is not a recipe name", ended.err, re.MULTILINE), ended.err
+    assert "rename the file" in ended.err
 
 
 @pytest.mark.parametrize("verb", ["image", "lock", "lint", "render", "fetch", "smoke"])
@@ -419,6 +470,16 @@ def test_the_readme_lists_the_exit_codes() -> None:
     assert codes == [0, *(error.exit_code for error in errors.ERRORS)]
     everyone = {error for error in vars(errors).values() if isinstance(error, type)} - {errors.GraftError}
     assert {e for e in everyone if issubclass(e, errors.GraftError)} == set(errors.ERRORS)
+
+
+def test_every_verb_has_its_exit_codes_documented() -> None:
+    page = (SOURCE / "docs" / "exit-codes.md").read_text(encoding="utf-8")
+    listed = [name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall("`([^`]+)`", row)]
+    groups = {"patch": cli.PATCH_VERBS, "bundle": cli.BUNDLE_VERBS, "recipe": cli.RECIPE_VERBS}
+    groups |= {"receipt": cli.RECEIPT_VERBS, "key": cli.KEY_VERBS}
+    verbs = [*cli.VERBS, *cli.IMAGE_VERBS, *cli.REGISTRY_VERBS]
+    verbs += [f"{group} {name}" for group, table in groups.items() for name in table]
+    assert sorted(listed) == sorted(verbs)
 
 
 @pytest.mark.parametrize(

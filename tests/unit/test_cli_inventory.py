@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -102,12 +103,35 @@ def test_the_size_of_a_recipe_is_that_of_its_downloads(root: Path, capsys: pytes
         ("glm-dsa@nowhere", BadInput, "git knows no revision nowhere"),
         ("glm-dsa@--output=x", BadInput, "is not a git revision"),
         ("glm-dsa@", BadInput, "is not a git revision"),
+        # Said without an engine, which this session does not have.
+        ("", BadInput, "nothing is named"),
+        ("glm-dsb", BadInput, "'glm-dsb' is no recipe, lock or image"),
+        ("glm-dsb@main", BadInput, "is no recipe, lock or image"),
+        ("recipes/glm-dsa.yaml", BadInput, "is no recipe, lock or image"),
+        ("a b", BadInput, "is no recipe, lock or image"),
+        ("recipes/locks/_tools.lock.yaml", BadInput, "this is no lock of a recipe"),
+        ("patches/vllm/series.yaml", BadInput, "is no recipe, lock or image"),
     ],
 )
 def test_what_is_not_there_is_refused(root: Path, what: str, error: type[BadInput], says: str) -> None:
     with pytest.raises(error) as problem:
         diff(session(root), what, "glm-dsa", report="table", every=False)
     assert says in problem.value.what
+    # Before A is looked at, which may take an engine.
+    if "no recipe" in says or not what:
+        with pytest.raises(error) as other:
+            diff(session(root), "graft:nothing", what, report="table", every=False)
+        assert (problem.value.where, other.value.where) == ("A", "B")
+        if what == "glm-dsb":
+            assert problem.value.cure == "did you mean glm-dsa?"
+
+
+@pytest.mark.parametrize("version", [1, 99])
+def test_a_lock_of_another_format_is_not_taken_for_an_edited_one(root: Path, version: int) -> None:
+    text = (root / LOCK).read_text(encoding="utf-8")
+    (root / "other.lock.yaml").write_text(re.sub(r"(?m)^lock: \d+$", f"lock: {version}", text), encoding="utf-8")
+    with pytest.raises(BadInput, match=f"the lock has format {version}, this Graft reads"):
+        diff(session(root), "other.lock.yaml", "glm-dsa", report="table", every=False)
 
 
 def test_a_lock_that_was_edited_is_refused(root: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from graft import __version__
 from graft.cli.image_verbs import BUNDLE_VERBS, IMAGE_VERBS
-from graft.cli.options import Verb, add_common
+from graft.cli.options import Verb, add_common, with_relative_places
 from graft.cli.patch_verbs import PATCH_VERBS
 from graft.cli.receipt_verbs import RECEIPT_VERBS
 from graft.cli.recipe_verbs import RECIPE_VERBS
@@ -43,23 +43,26 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         # The reader of stdout went away, as `| head` does; nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
-    except OSError as problem:
-        place = str(problem.filename) if problem.filename else None
-        failed = BadInput(
-            f"the system refuses: {problem.strerror or problem}",
-            where=place,
-            cure="check that it exists, whose it is, and that the disk is not full",
-        )
-        console.error(failed)
-        sys.exit(failed.exit_code)
     sys.exit(0)
 
 
 def main_inner(words: Sequence[str], console: Console) -> None:
     """Run one verb; raises GraftError."""
     options = parser().parse_args(words)
-    options.run(options, console)
-    sys.stdout.flush()
+    try:
+        options.run(options, console)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        refused = BadInput(
+            f"the system refuses: {problem.strerror or problem}",
+            where=str(problem.filename) if problem.filename else None,
+            cure="check that it exists, whose it is, and that the disk is not full",
+        )
+        raise with_relative_places(refused, options) from problem
+    except GraftError as problem:
+        raise with_relative_places(problem, options) from problem.__cause__
 
 
 class _Parser(argparse.ArgumentParser):

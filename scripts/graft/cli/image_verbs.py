@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from graft.cli.options import FLAG, Verb, session_of
+from graft.cli.options import FLAG, Verb, file_name, session_of
 from graft.console import Console
 
 _WHAT = "a recipe (NAME or NAME@REVISION), a lock file, or an image (reference, reference@digest or id)"
@@ -47,7 +46,7 @@ BUNDLE_VERBS: dict[str, Verb] = {
         _export,
         "write a file with everything that a build, or a pull, needs on a machine without network",
         {
-            "file": {"type": Path, "metavar": "FILE", "help": "the file to write"},
+            "file": {"type": file_name, "metavar": "FILE", "help": "the file to write"},
             "--contents": {
                 "choices": ("build", "image", "all"),
                 "default": "build",
@@ -59,7 +58,7 @@ BUNDLE_VERBS: dict[str, Verb] = {
         _import,
         "check all of a bundle, then put its files into the store and its image onto the engine",
         {
-            "file": {"type": Path, "metavar": "FILE", "help": "what `graft bundle export` wrote"},
+            "file": {"type": file_name, "metavar": "FILE", "help": "what `graft bundle export` wrote"},
             "--digest": {"default": None, "metavar": "SHA256", "help": "refuse every other bundle; export says it"},
         },
     ),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.console import Console
-from graft.errors import BadInput
+from graft.errors import BadInput, GraftError
 from graft.paths import Paths, find_root
 
 if TYPE_CHECKING:
@@ -33,10 +34,21 @@ def add_common(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--offline",
         action="store_true",
-        default=env("OFFLINE", "").lower() not in ("", "0", "no", "false"),
         help="ask nothing of any network: what the store lacks is an error",
     )
     verb.add_argument("--json", action="store_true", help="the result, or the error, as JSON on stdout")
+
+
+def with_relative_places(problem: GraftError, options: argparse.Namespace) -> GraftError:
+    """The same error, its files named from the project's root, as people type them."""
+    try:
+        root = paths_of(options).root
+    except (GraftError, OSError):
+        return problem
+    inside = re.compile(rf"(?<![\w./-]){re.escape(str(root))}/")
+    problem.what = inside.sub("", problem.what)
+    problem.where = inside.sub("", problem.where) if problem.where else problem.where
+    return problem
 
 
 def _mode(value: str) -> str:
@@ -46,13 +58,34 @@ def _mode(value: str) -> str:
     return value
 
 
+def file_name(value: str) -> Path:
+    """A type: `make` gives an empty word for a variable that is not set, and Path() would be this folder."""
+    if not value:
+        raise argparse.ArgumentTypeError("no file is named")
+    return Path(value)
+
+
 def paths_of(options: argparse.Namespace) -> Paths:
     return find_root((options.project or Path.cwd()).resolve())
+
+
+def _offline(value: str) -> bool:
+    """The variable OFFLINE. Raises BadInput: what is not understood must not let Graft onto the network."""
+    known = {"": False, "0": False, "no": False, "false": False, "1": True, "yes": True, "true": True}
+    if value.lower() not in known:
+        raise BadInput(
+            f"{value!r} is neither yes nor no", where="OFFLINE", cure="1, yes or true; 0, no, false or not set"
+        )
+    return known[value.lower()]
 
 
 def session_of(options: argparse.Namespace, console: Console) -> Session:
     from graft.commands.session import open_session
 
+    if getattr(options, "sarif", False):
+        for flag, chosen in (("--json", options.json), ("--report", options.report != "table")):
+            if chosen:
+                raise BadInput("one of the two", where=f"--sarif, {flag}", cure="leave one out")
     if options.jobs is not None and options.jobs < 1:
         raise BadInput(f"jobs must be 1 or more, not {options.jobs}", where="JOBS")
     return open_session(
@@ -62,5 +95,5 @@ def session_of(options: argparse.Namespace, console: Console) -> Session:
         arch=options.arch,
         mode=options.engine,
         jobs=options.jobs,
-        offline=options.offline,
+        offline=options.offline or _offline(os.environ.get("OFFLINE", "")),
     )

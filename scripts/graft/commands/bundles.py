@@ -35,10 +35,15 @@ INPUTS = ("build.yaml", "recipes", "patches", "images")
 def export(session: Session, target: Path, contents: Contents) -> None:
     """Write the bundle of a recipe for one architecture; what the store lacks is fetched first.
 
-    Raises FetchFailed, GateFailed (the image is not built, or has not passed), BadInput (no room).
+    Raises FetchFailed, GateFailed (the image is not built, or has not passed), BadInput (no such folder, no room).
     """
     from graft.fetch import fetch
 
+    # Before gigabytes are fetched for it.
+    if not target.absolute().parent.is_dir():
+        raise BadInput("there is no such folder", where=str(target.parent), cure="make it, or name another file")
+    if target.is_dir():
+        raise BadInput("this is a folder", where=str(target), cure="name the file to write")
     planned = make_plan(session)
     files = wanted_tools(session) + (wanted(session, planned) if contents != "image" else [])
     trees = {} if contents == "image" else {b.name: b.source for b in (*planned.sources, *planned.builds)}
@@ -80,7 +85,7 @@ def load(session: Session, source: Path, digest: str | None) -> None:
     """
     console = session.console
     if not source.is_file():
-        raise BadInput("there is no such bundle", where=str(source))
+        raise BadInput("there is no such bundle", where=str(source), cure="name what `graft bundle export` wrote")
     index = bundle.read_index(source)
     if digest is not None and digest != index.digest:
         raise FetchFailed(f"this is bundle {index.digest}, not {digest}", where=str(source), cure="copy it again")
@@ -105,8 +110,6 @@ def _write(
     sources: Mapping[str, Path],
     saved: Saved | None,
 ) -> None:
-    if not target.parent.is_dir():
-        raise BadInput("there is no such folder", where=str(target.parent))
     references = (planned.tag, *planned.channels)
     image = CarriedImage(id=saved.id, layers=saved.layers, references=references) if saved is not None else None
     made = [Member(path=f"image/{b.name}", size=b.size, sha256=b.sha256) for b in saved.blobs] if saved else []

@@ -12,7 +12,7 @@ from graft.inspection import inspect_image, matrix, read_program, summary
 from graft.inspection.table import LEGEND, runtime_text
 from graft.recipe import load_recipe
 from graft.trial.containers import trials
-from graft.trial.reference import find_base
+from graft.trial.reference import check_image, find_base
 
 NAMED = 5
 
@@ -23,6 +23,7 @@ def inspect(session: Session, image: str, *, arch: str | None, recipe: str | Non
     Raises BadInput when there is no such image, recipe or architecture, GateFailed when a file has nothing for `arch`.
     """
     console = session.console
+    check_image(image)
     if arch is not None:
         select(session.project.arches, arch)
     arches = list(session.project.arches)

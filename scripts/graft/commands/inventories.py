@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tempfile
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from graft.hashes import digest_of
 from graft.inventory import Inventory, compare
 from graft.inventory.planned import of_lock, of_plan
 from graft.inventory.text import COLUMNS, markdown, rows, size_rows, summary
-from graft.lock import Lock, load_lock, plain
+from graft.lock import FORMAT, Lock, load_lock, plain
 from graft.patchset import load_patchset
 from graft.paths import Paths
 from graft.recipe import RECIPE_NAME
@@ -37,6 +38,9 @@ MAX_ROWS = 40
 
 def diff(session: Session, before: str, after: str, *, report: str, every: bool) -> None:
     """What B holds that A does not, and the other way round. report: `table` or `md`; every: no row is left out."""
+    # Both, before the first is looked at: that may take an engine.
+    for where, what in (("A", before), ("B", after)):
+        check_name(session, what, where)
     found = compare(inventory(session, before), inventory(session, after))
     if report == "md":
         session.console.result(markdown(found, _titles(session)), found.as_dict())
@@ -50,6 +54,7 @@ def size(session: Session, what: str | None, *, every: bool) -> None:
     """Bytes of each component, package and layer of a recipe, a lock or an image."""
     from graft.console import size as text
 
+    check_name(session, what or session.recipe, "WHAT")
     found = inventory(session, what or session.recipe)
     columns = ("component", "kind", "package", "version", "size", "part")
     meaning = "in the image" if found.size_kind == "installed" else "to download"
@@ -71,6 +76,30 @@ def size(session: Session, what: str | None, *, every: bool) -> None:
         "layers": [{"step": la.step, "digest": la.digest, "bytes": la.size} for la in found.layers or ()],
     }
     session.console.result(f"{text(total)} {meaning}" if total is not None else "size not known", data)
+
+
+def check_name(session: Session, what: str, where: str) -> None:
+    """Whether it can be what `inventory` looks for; reads no file. Raises BadInput."""
+    from graft.trial.reference import check_image
+
+    name = what.partition("@")[0]
+    if what.endswith(".lock.yaml") or _is_recipe(session, name):
+        return
+    cure = "a recipe (NAME or NAME@REVISION), a lock (its .lock.yaml), or an image (name:tag, name@sha256:..., an id)"
+    if not what:
+        raise BadInput("nothing is named", where=where, cure=cure)
+    try:
+        check_image(what, where)
+    except BadInput:
+        close = difflib.get_close_matches(name, _recipe_names(session), n=1)
+        raise BadInput(
+            f"{what!r} is no recipe, lock or image", where=where, cure=f"did you mean {close[0]}?" if close else cure
+        ) from None
+
+
+def _recipe_names(session: Session) -> list[str]:
+    paths = session.paths
+    return [path.stem for path in (*paths.recipes.glob("*.yaml"), *paths.recipe_folders("*.yaml"))]
 
 
 def inventory(session: Session, what: str) -> Inventory:
@@ -110,11 +139,24 @@ def _of_lock(session: Session, what: str) -> Inventory:
     path = Path(what)
     if not path.is_file():
         raise BadInput("there is no such lock", where=what, cure="name a recipe, a lock file, or an image")
-    if path.resolve() == session.paths.lock(path.name.removesuffix(".lock.yaml")).resolve():
-        return of_lock(what, load_lock(session.paths, path.name.removesuffix(".lock.yaml")), session.arch)
-    lock = validate(parse(path.read_bytes(), path), Lock)
+    name = path.name.removesuffix(".lock.yaml")
+    if RECIPE_NAME.fullmatch(name) and path.resolve() == session.paths.lock(name).resolve():
+        return of_lock(what, load_lock(session.paths, name), session.arch)
+    document = parse(path.read_bytes(), path)
+    found = document.data.get("lock") if isinstance(document.data, dict) else None
+    if type(found) is not int:
+        raise BadInput("this is no lock of a recipe", where=what, cure="name one that `make lock` wrote")
+    if found != FORMAT:
+        raise BadInput(
+            f"the lock has format {found}, this Graft reads {FORMAT}", where=what, cure="use the Graft that wrote it"
+        )
+    lock = validate(document, Lock)
     if digest_of(plain(lock)) != lock.digest:
-        raise BadInput("the lock was edited by hand: its digest does not fit", where=what)
+        raise BadInput(
+            "the lock was edited by hand: its digest does not fit",
+            where=what,
+            cure="take the file from where it was made",
+        )
     return of_lock(what, lock, session.arch)
 
 

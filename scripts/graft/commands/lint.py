@@ -174,7 +174,7 @@ class _Gather:
         """The facts of one recipe, and the tags of its images that plan and render."""
         facts = RecipeFacts(self.around, name)
         try:
-            recipe_path_checked(self._session.paths, name)
+            recipe_path_checked(self._session.paths, name, self._session.paths.relative(facts.file))
             facts = replace(facts, data=read(facts.file))
             assert facts.data is not None
             facts = replace(facts, recipe=recipe_of(facts.data, self._session.project, name))

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING
 from graft.commands.session import Session
 from graft.errors import FetchFailed, GraftError
 from graft.store import Wanted
-from graft.toolslock import RELOCK, ToolsLock, bootstrap_suites, load_tools, make_tools_lock, tools_inputs, write_tools
+from graft.toolslock import (
+    RELOCK,
+    ToolsLock,
+    bootstrap_suites,
+    check_file,
+    load_tools,
+    make_tools_lock,
+    tools_inputs,
+    write_tools,
+)
 
 if TYPE_CHECKING:
     from graft.apt import Archive, DebPin
@@ -38,6 +47,7 @@ def lock_tools(session: Session, *, anew: bool = False, check: bool = False) -> 
     old = _previous(session)
     if old is not None and old.inputs == tools_inputs(session.project) and not anew:
         return False
+    check_file(session.paths)
     if check:
         load_tools(session.paths, session.project)
     if session.offline:

@@ -13,6 +13,7 @@ from graft.errors import BadInput
 from graft.gate.forms import summary, title
 from graft.gate.receipt import Receipt, Tier, folder_of, read_receipt, receipt_files, receipts_of
 from graft.gate.run import show as show_table
+from graft.trial.reference import check_image
 
 IMAGE_ID = re.compile(r"(?:sha256:)?([0-9a-f]{12,64})")
 
@@ -60,11 +61,17 @@ def find(session: Session, which: str | None, tier: Tier | None = None) -> list[
 
 def _named(session: Session, which: str) -> list[Found]:
     file = Path(which)
-    if file.is_file():
+    if which and file.is_file():
         return [Found(file, read_receipt(file))]
     if file.suffix == ".json":
         raise BadInput(f"there is no file {which}", where="FILE", cure="graft receipt show IMAGE|FILE")
     image = IMAGE_ID.fullmatch(which)
+    if image is None:
+        try:
+            check_image(which, "IMAGE|FILE")
+        except BadInput as problem:
+            problem.what = f"there is no file {which!r}, and {problem.what}" if which else "no image or file is named"
+            raise
     return _of_image(session, image[1] if image else _image_of(session, which), which)
 
 

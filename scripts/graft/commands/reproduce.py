@@ -36,8 +36,9 @@ def reproduce(session: Session, what: str, *, trust: bool, without_gate: bool) -
     """
     from graft.inventory.imaged import read_metadata
     from graft.trial.containers import trials
-    from graft.trial.reference import find_base
+    from graft.trial.reference import check_image, find_base
 
+    check_image(what)
     engine = ready_engine(session)
     with closing(engine.client()) as client:
         image = find_base(client, what, session.console, offline=session.offline)

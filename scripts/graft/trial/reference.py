@@ -72,6 +72,23 @@ def parse_reference(text: str, where: str) -> Reference:
     return Reference(match["repository"], match["tag"], match["digest"])
 
 
+def check_image(text: str, where: str = "IMAGE") -> None:
+    """Whether it can name an image, before an engine is asked for one: an id, or a reference that is written in full.
+
+    A bare word could be an image; mostly it is a typing error, and starting an engine is no way to say so. Raises
+    BadInput.
+    """
+    if not text:
+        raise BadInput("no image is named", where=where, cure="[host/]name:tag, name@sha256:..., or an image's id")
+    if ID.fullmatch(text):
+        return
+    reference = parse_reference(text, where)
+    if reference.tag is None and reference.digest is None and not reference.names_registry:
+        raise BadInput(
+            f"{text!r} names no image: it has no tag", where=where, cure=f"write {text}:latest if that is meant"
+        )
+
+
 def find_base(client: DockerClient, text: str, console: Console, *, offline: bool) -> Base:
     """The image that a reference or an id means; pulled when it is not here and the reference names a registry.
 
