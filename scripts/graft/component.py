@@ -95,12 +95,12 @@ class Component(Model):
     @model_validator(mode="before")
     @classmethod
     def _stamp(cls, data: Any) -> Any:
-        """A commit needs no version: the stamp that its build is told comes from it."""
+        """A commit needs no version; where it is built, the lock knows the one that its tags make of it."""
         if not isinstance(data, dict):
             return data
         git = data.get("git")
         commit = git.get("commit") if isinstance(git, dict) else None
-        return data if "version" in data or not isinstance(commit, str) else {**data, "version": f"0+g{commit[:9]}"}
+        return data if "version" in data or not isinstance(commit, str) else {**data, "version": _unsaid(commit)}
 
     @field_validator("version")
     @classmethod
@@ -183,6 +183,11 @@ class Component(Model):
         return self.build is not None
 
     @property
+    def is_versioned_by_tags(self) -> bool:
+        """Whether it is built from a commit of which the recipe does not say the version."""
+        return self.git is not None and self.is_built and self.version == _unsaid(self.git.commit)
+
+    @property
     def built_from(self) -> frozenset[str]:
         """The components that have to be there before its build starts."""
         return frozenset({*self.mounted, *self.needs})
@@ -205,6 +210,10 @@ class Component(Model):
     def on(self, arch: str) -> bool:
         """Whether the component is part of the image for `arch`."""
         return self.arches is None or arch in self.arches
+
+
+def _unsaid(commit: str) -> str:
+    return f"0+g{commit[:9]}"
 
 
 def component_of(reference: str) -> str:

@@ -387,6 +387,7 @@ def plan(
     operators: what the image's extensions have to register; None where that is not recorded yet.
     Raises BadInput when locked versions that belong together do not agree.
     """
+    recipe = versioned(recipe, lock)
     _check_versions(recipe, lock, arch)
     _check_toolkit(project, recipe, lock)
     _check_flashinfer(recipe, lock, arch)
@@ -452,6 +453,13 @@ def plan(
     )
     _check_tags(made)
     return made
+
+
+def versioned(recipe: Recipe, lock: Lock) -> Recipe:
+    """The recipe with the versions that the lock took from tags."""
+    tagged = {n: c for n, c in recipe.components.items() if c.is_versioned_by_tags and n in lock.sources}
+    told = {n: c.model_copy(update={"version": lock.sources[n].version}) for n, c in tagged.items()}
+    return recipe.model_copy(update={"components": {**recipe.components, **told}}) if told else recipe
 
 
 def _said(component: Component) -> dict[str, Any]:

@@ -70,7 +70,9 @@ class Work:
         if not self.bare.exists():
             self.bare.mkdir(parents=True)
             self.git("init", "--quiet", "--bare", cwd=self.bare)
-        self.git("push", "--quiet", "--prune", "--force", self.bare, "+refs/heads/*:refs/heads/*")
+        self.git(
+            "push", "--quiet", "--prune", "--force", self.bare, "+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"
+        )
         for name, commit in {"main": self.head, **refs}.items():
             full = name if name.startswith("refs/") else f"refs/heads/{name}"
             self.git("push", "--quiet", "--force", self.bare, f"{commit}:{full}")

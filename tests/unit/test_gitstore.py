@@ -7,15 +7,18 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from githost import GitHost, git_host
 from gitwork import Work, work
+from packaging.version import Version
 
 from graft.errors import BadInput, FetchFailed
 from graft.gitstore import Packed, TreeStore, tree_id
+from graft.gitstore.describe import stamp
 from graft.patching import unpack_sdist
 from graft.sources import GitSource
 
@@ -444,3 +447,87 @@ def test_what_a_host_says_of_its_refs(trees: TreeStore, pkg: Work) -> None:
     _, one, _ = two_heads(pkg)
     refs = trees.mirrors.remote_refs(f"{HOST}/pkg.git", ["refs/pull/1/head", "main", "gone"])
     assert refs == {"refs/pull/1/head": one, "refs/heads/main": pkg.git("rev-parse", "HEAD~1")}
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A repository with tags: on two commits of a line, one of them annotated, aside, and some without version."""
+
+    work: Work
+    first: str
+    second: str
+    head: str
+
+
+@pytest.fixture
+def tagged(pkg: Work) -> Tagged:
+    first = pkg.head
+    pkg.git("tag", "v1.2.3")
+    pkg.git("tag", "nightly-2026-01-01")
+    second = pkg.commit({"b.py": "1\n"})
+    pkg.git("tag", "--annotate", "-m", "x", "v1.3.0rc1")
+    pkg.git("tag", "1.3.0rc0")
+    pkg.git("tag", "nightly")
+    head = [pkg.commit({"b.py": f"{n}\n"}) for n in range(2, 5)][-1]
+    pkg.commit({"aside.py": "x\n"}, on=first)
+    pkg.git("tag", "v9.0")
+    pkg.git("checkout", "--quiet", "main")
+    pkg.serve()
+    return Tagged(pkg, first, second, head)
+
+
+def test_the_version_comes_from_the_nearest_tag_before_the_commit(trees: TreeStore, tagged: Tagged) -> None:
+    def version(commit: str) -> str | None:
+        return trees.git("pkg", source(commit), versioned=True).version
+
+    assert version(tagged.first) == "1.2.3"
+    assert version(tagged.second) == "1.3.0rc1", "the highest of the versions on one commit; of an annotated tag too"
+    assert version(tagged.head) == f"1.3.0rc2.dev3+g{tagged.head[:9]}"
+    assert trees.git("pkg", source(tagged.head)).version is None
+
+
+def test_a_version_says_that_heads_were_merged(trees: TreeStore, tagged: Tagged) -> None:
+    pulls = [{"number": 1, "head": tagged.second}]
+    made = trees.git("pkg", source(tagged.first, pulls=pulls), versioned=True)
+    assert made.version == f"1.2.3+g{tagged.first[:9]}.m{made.merged[:9]}"
+
+
+def test_without_a_tag_that_is_a_version_one_has_to_be_given(trees: TreeStore, pkg: Work) -> None:
+    pkg.git("tag", "nightly")
+    pkg.serve()
+    with pytest.raises(BadInput, match=r"pkg: no tag of https://git\.invalid/pkg\.git before commit") as caught:
+        trees.git("pkg", source(pkg.head), versioned=True)
+    assert "give components.pkg.version" in str(caught.value.cure)
+
+
+def test_without_history_a_version_has_to_be_given(trees: TreeStore, tagged: Tagged, host: GitHost) -> None:
+    """A shallow repository on the host; and no host at all."""
+    shallow = host.root / "shallow.git"
+    tagged.work.git("clone", "--quiet", "--bare", "--depth=1", "--branch=main", f"file://{tagged.work.bare}", shallow)
+    with pytest.raises(FetchFailed, match="without its history") as caught:
+        trees.git("pkg", source(tagged.head, url=f"{HOST}/shallow.git"), versioned=True)
+    assert "components.pkg.version" in str(caught.value.cure)
+    trees.git("pkg", source(tagged.head), versioned=True)
+    offline = TreeStore(trees.root, lambda url: url, offline=True)
+    assert offline.git("pkg", source(tagged.head)).version is None
+    with pytest.raises(FetchFailed, match="offline") as caught:
+        offline.git("pkg", source(tagged.head), versioned=True)
+    assert "components.pkg.version" in str(caught.value.cure)
+
+
+@pytest.mark.parametrize(
+    ("tag", "distance", "version"),
+    [
+        ("1.2.3", 0, "1.2.3"),
+        ("1.2.3", 4, "1.2.4.dev4+gabc"),
+        ("2.0", 1, "2.1.dev1+gabc"),
+        ("2.0rc1", 2, "2.0rc2.dev2+gabc"),
+        ("1.2.post1", 2, "1.2.post2.dev2+gabc"),
+        ("1.3.dev7", 2, "1.3.dev9+gabc"),
+    ],
+)
+def test_a_version_lies_after_its_tag_and_before_the_next(tag: str, distance: int, version: str) -> None:
+    made = stamp(Version(tag), distance, "gabc")
+    assert made == version
+    assert str(Version(made)) == made
+    assert Version(tag) <= Version(made)

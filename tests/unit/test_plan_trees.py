@@ -93,6 +93,18 @@ def test_an_sdist_may_be_only_a_source_too() -> None:
     assert "CUTLASS_DIR=/src/headers/3rdparty/cutlass" in text
 
 
+def test_a_version_that_nobody_gave_is_the_locks() -> None:
+    made = planned(
+        recipe=lambda r: r["components"]["kernels"].pop("version"),
+        lock=lambda d: d["sources"]["kernels"].update(version="1.2.4.dev3+g111111111"),
+    )
+    assert made.facts()["components"]["kernels"]["version"] == "1.2.4.dev3+g111111111"
+    assert made.labels()["dev.graft.component.kernels.version"] == "1.2.4.dev3+g111111111"
+    assert "kernels 1.2.4.dev3+g111111111" in render(Paths(Path(__file__).parents[2]), made).text
+    with pytest.raises(BadInput, match=r"kernels is 1\.0\+g1 in the recipe and 1\.2\.4 in the lock"):
+        planned(lock=lambda d: d["sources"]["kernels"].update(version="1.2.4"))
+
+
 def tree_of(name: str) -> Edit:
     return lambda lock: lock["sources"][name].update(tree=git_id("other"), sha256=sha("other"))
 

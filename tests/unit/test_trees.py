@@ -46,6 +46,8 @@ def files() -> Iterator[Web]:
 def pkg(tmp_path: Path, host: GitHost) -> Work:
     made = work(tmp_path, "pkg")
     made.commit({"pyproject.toml": '[project]\nname = "pkg"\nversion = "1"\ndependencies = ["numpy>=2", "attrs"]\n'})
+    made.git("tag", "v1.2.3")
+    made.commit({"b.py": ""})
     made.serve()
     return made
 
@@ -84,7 +86,11 @@ def test_a_tree_is_locked_and_brought_again(tmp_path: Path, host: GitHost, pkg: 
     assert pin.git is not None
     assert (pin.tree, pin.git.commit) == (pkg.git("rev-parse", "HEAD^{tree}"), pkg.head)
     assert pin.requires == ("attrs", "numpy>=2")
-    assert (pin.name, pin.version) == ("pkg", f"0+g{pkg.head[:9]}")
+    assert (pin.name, pin.version) == ("pkg", f"1.2.4.dev1+g{pkg.head[:9]}")
+    given = recipe_with(pkg=git_component(pkg.head, version="1.2"))
+    assert lock_trees(here, given, None)["pkg"].version == "1.2"
+    source = {"git": {"url": f"{HOST}/pkg.git", "commit": pkg.head}}
+    assert lock_trees(here, recipe_with(pkg=source), None)["pkg"].version == f"0+g{pkg.head[:9]}"
     assert here.store.has(pin)
     here.store.path(pin).unlink()
     offline = session(tmp_path, offline=True)

@@ -29,7 +29,7 @@ def lock_trees(session: Session, recipe: Recipe, old: Lock | None) -> dict[str, 
         if component.git is None and component.archive is None:
             continue
         with session.console.step(f"{name}: {_title(component)}"):
-            pin = _lock_one(session, _store(session), name, component)
+            pin = _lock_one(session, _store(session), name, component, versioned=component.is_versioned_by_tags)
         before = old.sources.get(name) if old is not None else None
         if before is not None and _same_source(before, pin) and before.tree != pin.tree:
             raise FetchFailed(
@@ -100,9 +100,13 @@ def _title(component: Component) -> str:
     return f"archive {component.archive.file}"
 
 
-def _lock_one(session: Session, store: TreeStore, name: str, component: Component) -> SourcePin:
+def _lock_one(
+    session: Session, store: TreeStore, name: str, component: Component, *, versioned: bool = False
+) -> SourcePin:
+    version = component.version
     if component.git is not None:
-        found = store.git(name, component.git)
+        found = store.git(name, component.git, versioned=versioned)
+        version = found.version or version
         packed, date = found.packed, found.date
         git, archive = _git_pin(component.git.commit, found), None
     else:
@@ -113,7 +117,7 @@ def _lock_one(session: Session, store: TreeStore, name: str, component: Componen
         git = None
     return SourcePin(
         name=component.distribution or name,
-        version=component.version,
+        version=version,
         file=packed.file.name,
         size=packed.size,
         sha256=packed.sha256,

@@ -24,14 +24,16 @@ class Composed:
     date: str
 
 
-def compose(mirrors: Mirrors, scratch: Repository, name: str, source: GitSource) -> Composed:
+def compose(mirrors: Mirrors, scratch: Repository, name: str, source: GitSource, *, deep: bool = False) -> Composed:
     """Fetch and merge; the objects of the result lie in `scratch`, which reads the mirrors' as well.
+
+    deep: with the history of the commit, also where nothing is merged onto it.
 
     Raises FetchFailed for what cannot be had, and when the tree is not the recipe's; BadInput for a head that does not
     merge, and for a commit that does not descend from its `base`.
     """
     merges = bool(source.pulls)
-    first = Wanted(source.url, source.commit, name, source.ref, deep=merges or source.base is not None)
+    first = Wanted(source.url, source.commit, name, source.ref, deep=deep or merges or source.base is not None)
     link(scratch, mirrors.bring(first))
     if source.base is not None:
         _descends(mirrors, scratch, name, source, source.base)
