@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
+from graft.kinds import modules_of
 from graft.project import DebianName, Distribution, Slug
 from graft.release import EnvKey, EnvValue
 from graft.sources import ArchiveSource, GitSource, ImageSource, grammar
@@ -57,7 +58,7 @@ class Component(Model):
     allow: the versions that an update may move it to (PEP 440, `>=0.32,<0.34`); of no meaning for the image.
     commit: the upstream commit that a prebuilt wheel records, an abbreviation of at least 7 hex digits.
     overrides: the component whose own copy this one replaces.
-    modules: for build kinds that compile named modules ahead of time.
+    modules: for build kinds that compile named modules ahead of time; the name of a set stands for those in it.
     index: the name of an index of build.yaml, where it is not the host's own.
     build_requires: what its build needs (PEP 508) beside what build.yaml says of its kind.
     requires: what it needs at run time (PEP 508), where its source tree does not say so without being run.
@@ -130,6 +131,11 @@ class Component(Model):
         if not value.strip() or (version is not None and not allowed.contains(version, prereleases=True)):
             raise ValueError(f"{value!r} does not allow the version it stands beside: {version}")
         return value
+
+    @field_validator("modules")
+    @classmethod
+    def _modules(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return modules_of(info.data.get("build"), value)
 
     @field_validator("requires", "build_requires")
     @classmethod

@@ -5,7 +5,7 @@ build.yaml says what each kind requires; this says how it is built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from graft.errors import BadInput
@@ -19,6 +19,7 @@ class Kind:
     told:    environment of every build of the kind; what the recipe says wins.
     sources: variable -> what its build downloads when the variable does not name a source tree.
     refused: lines (regular expressions) of its configure log that mean a part of it would be missing.
+    sets:    name -> the modules that it stands for in a recipe's `modules`.
     """
 
     stage: str
@@ -26,10 +27,20 @@ class Kind:
     told: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
+    sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 KINDS: Mapping[str, Kind] = {
-    "flashinfer-aot": Kind("flashinfer-aot"),
+    # Out of `add_misc` in flashinfer/aot.py of flashinfer-python 0.7.0.post1: what is compiled for every architecture
+    # and takes no choice of dtypes, head sizes or variants. The rest of that file has no module of one name.
+    "flashinfer-aot": Kind(
+        "flashinfer-aot",
+        sets={
+            "minimal": ("norm", "page", "rope"),
+            "serving": ("cascade", "norm", "page", "quantization", "rope", "sampling", "topk"),
+            "all": ("api_log_stats", "cascade", "mhc", "norm", "page", "quantization", "rope", "sampling", "topk"),
+        },
+    ),
     "python": Kind("python"),
     "make": Kind("make", is_python=False),
     "nccl": Kind("make", is_python=False),
@@ -56,6 +67,12 @@ KINDS: Mapping[str, Kind] = {
         refused=(r"Not building .+ as ", r" will not compile: "),
     ),
 }
+
+
+def modules_of(kind: str | None, named: Iterable[str]) -> tuple[str, ...]:
+    """The modules that a recipe names, each once: a set stands for those in it."""
+    sets = KINDS[kind].sets if kind in KINDS else {}
+    return tuple(dict.fromkeys(module for name in named for module in sets.get(name, (name,))))
 
 
 def kind_of(name: str) -> Kind:

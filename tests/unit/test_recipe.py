@@ -207,3 +207,23 @@ def test_what_a_recipe_says_of_its_parts() -> None:
 def test_plain_env_values_are_taken(tmp_path: Path, value: str) -> None:
     paths = write_project(tmp_path, recipes={"toy": edited(RECIPE, env(value))})
     assert load_recipe(paths, make_project(), "toy").env["A"] == value
+
+
+@pytest.mark.parametrize(
+    ("named", "modules"),
+    [
+        (["norm", "topk"], ("norm", "topk")),
+        (["minimal"], ("norm", "page", "rope")),
+        (["serving"], ("cascade", "norm", "page", "quantization", "rope", "sampling", "topk")),
+        (["minimal", "topk", "norm"], ("norm", "page", "rope", "topk")),
+    ],
+)
+def test_a_set_of_modules_stands_for_those_in_it(named: list[str], modules: tuple[str, ...]) -> None:
+    assert make_recipe(component("flashinfer", modules=named)).components["flashinfer"].modules == modules
+    every = make_recipe(component("flashinfer", modules=["all"])).components["flashinfer"].modules
+    assert set(modules) < set(every)
+
+
+def test_a_set_is_of_its_kind_alone() -> None:
+    recipe = make_recipe(component("flashinfer", build="python", modules=["serving"]))
+    assert recipe.components["flashinfer"].modules == ("serving",)
