@@ -71,7 +71,8 @@ KINDS: Mapping[str, Kind] = {
 
 def modules_of(kind: str | None, named: Iterable[str]) -> tuple[str, ...]:
     """The modules that a recipe names, each once: a set stands for those in it."""
-    sets = KINDS[kind].sets if kind in KINDS else {}
+    known = KINDS.get(kind or "")
+    sets = known.sets if known is not None else {}
     return tuple(dict.fromkeys(module for name in named for module in sets.get(name, (name,))))
 
 
