@@ -24,7 +24,6 @@ import json
 import os
 import platform
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -33,15 +32,16 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "smoke"))
+import buildrun
+from buildrun import BuildError
 from lib import fatbin
 
 # Fixed, because nvcc writes the paths of its outputs into objects.
 WORK = Path("/tmp/graft-flashinfer-aot")
 # Zip files cannot hold anything older.
 EPOCH_1980 = 315532800
-# Where nobody says what one compiler takes.
-DEFAULT_JOB_GB = 4
 
 # FlashInfer's __init__ imports every front end (CuTe DSL, cuDNN, ...: 12 s); the JIT package alone is all this needs.
 PREAMBLE = """
@@ -69,10 +69,6 @@ for name in names:
     s.build_and_load()
     assert str(want) in pathlib.Path("/proc/self/maps").read_text(), f"{name}: {want} was not loaded"
 """
-
-
-class BuildError(Exception):
-    """The build failed, or what it made is not what was asked for."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -151,7 +147,7 @@ def build_modules(tree: Path, out: Path, version: str, names: Sequence[str]) -> 
     }
     found = json.loads(run([sys.executable, "-c", PREAMBLE + GENERATE, str(tree), *names], env).splitlines()[-1])
     libraries = {name: Path(library) for name, _, library in found.values()}
-    compile_all([Path(ninja) for _, ninja, _ in found.values()], toolkit, env)
+    compile_all([Path(ninja) for _, ninja, _ in found.values()], tree, env)
     for name, library in sorted(libraries.items()):
         entries = fatbin.read(library)
         if fatbin.verdict(entries, arch) != "covered" or fatbin.foreign(entries, arch):
@@ -162,7 +158,7 @@ def build_modules(tree: Path, out: Path, version: str, names: Sequence[str]) -> 
     return wheel
 
 
-def compile_all(ninja_files: Sequence[Path], toolkit: Path, env: Mapping[str, str]) -> None:
+def compile_all(ninja_files: Sequence[Path], tree: Path, env: Mapping[str, str]) -> None:
     """Run FlashInfer's own ninja files, through ccache where CCACHE_DIR is set."""
     if "CCACHE_DIR" in os.environ:
         for file in ninja_files:
@@ -176,41 +172,18 @@ def compile_all(ninja_files: Sequence[Path], toolkit: Path, env: Mapping[str, st
         env = {
             **env,
             "CCACHE_DIR": os.environ["CCACHE_DIR"],
-            "CCACHE_COMPILERCHECK": f"string:{compiler_id(toolkit)}",
+            "CCACHE_COMPILERCHECK": f"string:{buildrun.compiler_id(env)}",
             "CCACHE_MAXSIZE": "4G",
+            "CCACHE_STATSLOG": str(WORK / "ccache-stats"),
         }
     top = WORK / "all.ninja"
     top.write_text("".join(f"subninja {file}\n" for file in ninja_files))
-    jobs = int(os.environ.get("GRAFT_JOBS") or possible_jobs())
-    started = time.monotonic()
-    run(["ninja", "-C", str(WORK), "-f", str(top), "-j", str(jobs)], env, quiet=False)
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    seconds = time.monotonic() - started
-    print(f"compiled in {seconds:.0f} s with {jobs} jobs, the largest process {peak:.1f} GiB:", file=sys.stderr)
+    command = ["ninja", "-C", str(WORK), "-f", str(top), "-j", str(buildrun.jobs())]
+    # Ninja files name their inputs in the tree and everything they make in the work folder.
+    buildrun.run(command, env, WORK, [WORK, tree])
     for line in sorted((WORK / ".ninja_log").read_text().splitlines()[1:]):
         start, end, _, output, _ = line.split("\t")
         print(f"  {(int(end) - int(start)) / 1000:6.1f} s  {Path(output).name}", file=sys.stderr)
-
-
-def compiler_id(toolkit: Path) -> str:
-    """The hash of all programs that make an object; ccache by itself looks at the nvcc driver only."""
-    programs = [toolkit / "bin" / name for name in ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "nvlink")]
-    programs.append(toolkit / "nvvm/bin/cicc")
-    for name in ("cc1plus", "as", "collect2"):
-        answer = Path(run(["g++", f"-print-prog-name={name}"], base_env()).strip())
-        programs.append(answer if answer.is_absolute() else Path(shutil.which(answer) or answer))
-    digest = hashlib.sha256()
-    for program in programs:
-        digest.update(hashlib.sha256(program.read_bytes()).digest())
-    return digest.hexdigest()
-
-
-def possible_jobs() -> int:
-    """As many as there are cores, and as free memory holds; one where it is not known."""
-    job = int(os.environ.get("GRAFT_JOB_GB") or DEFAULT_JOB_GB) << 30
-    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    memory = int(available[1]) * 1024 if available else job
-    return max(1, min(len(os.sched_getaffinity(0)), memory // job))
 
 
 def pack(libraries: Mapping[str, Path], out: Path, version: str, arch: str) -> Path:
@@ -284,12 +257,8 @@ def base_env() -> dict[str, str]:
     }
 
 
-def run(argv: Sequence[str], env: Mapping[str, str], *, cwd: Path = WORK, quiet: bool = True) -> str:
-    """Its stdout. On failure a BuildError with the end of its output; `quiet=False` shows the output as it comes."""
-    if not quiet:
-        if subprocess.run(argv, env=env, cwd=cwd, stdout=sys.stderr).returncode != 0:
-            raise BuildError(f"{Path(argv[0]).name} failed, see above")
-        return ""
+def run(argv: Sequence[str], env: Mapping[str, str], *, cwd: Path = WORK) -> str:
+    """Its stdout. On failure a BuildError with the end of its output."""
     done = subprocess.run(argv, env=env, cwd=cwd, capture_output=True, text=True)
     if done.returncode != 0:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-30:])

@@ -59,7 +59,10 @@ def make(tree: Path, build: Path) -> None:
         raise BuildError(f"wanted: CUDA_HOME, and one architecture in NVCC_GENCODE (is {gencode!r})")
     command = ["make", "-C", str(tree), f"-j{buildrun.jobs()}", "src.build"]
     command += [f"CUDA_HOME={toolkit}", f"BUILDDIR={build}", f"NVCC_GENCODE={gencode}"]
-    buildrun.run(command, dict(os.environ), tree, [tree, build])
+    env = buildrun.through_ccache(os.environ, tree, build / "ccache-stats")
+    if nvcc := env.get("PYTORCH_NVCC"):
+        command.append(f"NVCC={nvcc}")
+    buildrun.run(command, env, tree, [tree, build])
 
 
 def prove(build: Path, version: str) -> Path:

@@ -16,7 +16,6 @@ import email.parser
 import importlib.metadata
 import os
 import re
-import shutil
 import sys
 import tempfile
 import zipfile
@@ -48,7 +47,8 @@ def main(argv: Sequence[str]) -> int:
     command = [uv, "build", "--wheel", "--no-build-isolation", "--python", sys.executable, "--out-dir", out, tree]
     try:
         with tempfile.TemporaryDirectory(prefix="graft-home-") as home:
-            lines = buildrun.run(command, environment(args.version, Path(home)), tree, [tree, out])
+            env = buildrun.through_ccache(environment(args.version, Path(home)), tree, Path(home) / "ccache-stats")
+            lines = buildrun.run(command, env, tree, [tree, out])
         refused = [line.strip() for line in lines if any(re.search(pattern, line) for pattern in args.refuse)]
         refused = [line for line in refused if not any(re.search(named(part), line) for part in args.accept)]
         if refused:
@@ -71,7 +71,7 @@ def environment(version: str, home: Path) -> dict[str, str]:
     jobs = str(buildrun.jobs())
     toolkit = os.environ.get("CUDA_HOME")
     path = [str(Path(sys.executable).parent), *([f"{toolkit}/bin"] if toolkit else []), os.environ["PATH"]]
-    env = {
+    return {
         **os.environ,
         "PATH": ":".join(path),
         "HOME": str(home),
@@ -93,10 +93,9 @@ def environment(version: str, home: Path) -> dict[str, str]:
         "MAX_JOBS": jobs,
         "CMAKE_BUILD_PARALLEL_LEVEL": jobs,
         "NVCC_THREADS": "1",
+        # nvcc names temporary files after its process id, and the names end in the objects.
+        "NVCC_APPEND_FLAGS": " ".join(filter(None, [os.environ.get("NVCC_APPEND_FLAGS"), "--objdir-as-tempdir"])),
     }
-    if os.environ.get("CCACHE_DIR") and shutil.which("ccache"):
-        env |= {f"CMAKE_{language}_COMPILER_LAUNCHER": "ccache" for language in ("C", "CXX", "CUDA")}
-    return env
 
 
 def prove(out: Path, distribution: str, version: str, needs: Sequence[str] | None) -> Path:

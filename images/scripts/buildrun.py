@@ -7,13 +7,18 @@ long log only the end is read.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import re
+import resource
+import shutil
 import signal
 import socketserver
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -43,6 +48,24 @@ CAUSES = (
     r"^g?make(?:\[\d+\])?: \*\*\*",
     r"^\s*ninja: error",
 )
+#: In front of what a build took, for Graft.
+MEASURED = "graft-measured: "
+#: Where compilers are called through ccache. Fixed, because build systems write it down.
+COMPILERS = Path("/tmp/graft-compilers")
+DRIVERS = ("gcc", "g++", "cc", "c++", "x86_64-linux-gnu-gcc", "x86_64-linux-gnu-g++")
+#: nvcc calls the compilers of the host itself, past ccache. ccache knows only the short forms of two options.
+LAUNCH = """#!/bin/bash
+export PATH={path}
+words=()
+for word in "$@"; do
+    case $word in
+        --generate-dependencies-with-compile) words+=(-MD) ;;
+        --dependency-output) words+=(-MF) ;;
+        *) words+=("$word") ;;
+    esac
+done
+exec ccache "${{words[@]}}"
+"""
 OUT_OF_MEMORY = re.compile(r"\bKilled\b|signal 9|std::bad_alloc|Cannot allocate memory")
 MAX_LINES = 3
 GRACE_SECONDS = 1.0
@@ -59,6 +82,7 @@ def run(argv: Sequence[str | Path], env: Mapping[str, str], cwd: Path, own: Iter
     """
     watched = [Path(name) for name in os.environ.get("GRAFT_WATCH", WATCHED).split(":") if name]
     before = _files(watched, own)
+    started = time.monotonic()
     with _Network() as network:
         process = subprocess.Popen(
             [str(word) for word in argv],
@@ -77,6 +101,7 @@ def run(argv: Sequence[str | Path], env: Mapping[str, str], cwd: Path, own: Iter
             print(lines[-1], file=sys.stderr, flush=True)
         rc = process.wait()
         wanted = network.wanted
+    measured(time.monotonic() - started, env.get("CCACHE_STATSLOG"))
     if wanted or rc != 0:
         raise BuildError(_why(lines, rc, wanted))
     written = [path for path, time in _files(watched, own).items() if before.get(path) != time]
@@ -94,6 +119,82 @@ def jobs() -> int:
     available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
     memory = int(available[1]) * 1024 if available else job
     return max(1, min(len(os.sched_getaffinity(0)), memory // job))
+
+
+def measured(seconds: float, statslog: str | None = None) -> None:
+    """One line with what a build took: seconds, jobs, GiB of its largest process, objects from ccache and not."""
+    facts: dict[str, float] = {
+        "seconds": round(seconds, 1),
+        "jobs": jobs(),
+        "peak_gb": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20, 2),
+    }
+    if statslog is not None and Path(statslog).exists():
+        facts |= counted(Path(statslog).read_text(encoding="utf-8", errors="replace"))
+    print(f"{MEASURED}{json.dumps(facts)}", file=sys.stderr, flush=True)
+
+
+def counted(statslog: str) -> dict[str, int]:
+    """Objects by what ccache did: found, compiled, and could not look for. Links and preprocessing are none."""
+    words = [line.strip() for line in statslog.splitlines() if line.strip() and not line.startswith("#")]
+    hits = words.count("direct_cache_hit") + words.count("preprocessed_cache_hit")
+    past = sum(word.startswith(("unsupported_", "could_not_use_", "bad_compiler_")) for word in words)
+    return {"hits": hits, "misses": words.count("cache_miss"), "uncached": past}
+
+
+def through_ccache(env: Mapping[str, str], tree: Path, statslog: Path) -> dict[str, str]:
+    """The environment with every compiler behind ccache; as it is where there is no CCACHE_DIR or no ccache.
+
+    Its key sees neither the tree's place nor a date: paths below the tree are relative, and a compiler is what its
+    programs are.
+    """
+    if not env.get("CCACHE_DIR") or shutil.which("ccache", path=env["PATH"]) is None:
+        return dict(env)
+    shutil.rmtree(COMPILERS, ignore_errors=True)
+    COMPILERS.mkdir(parents=True)
+    for name in DRIVERS:
+        if shutil.which(name, path=env["PATH"]):
+            (COMPILERS / name).symlink_to(str(shutil.which("ccache", path=env["PATH"])))
+    launch = COMPILERS / "launch"
+    launch.write_text(LAUNCH.format(path=env["PATH"]))
+    launch.chmod(0o755)
+    found = {
+        **env,
+        "PATH": f"{COMPILERS}:{env['PATH']}",
+        "CCACHE_BASEDIR": str(tree),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_COMPILERCHECK": f"string:{compiler_id(env)}",
+        "CCACHE_MAXSIZE": "4G",
+        "CCACHE_STATSLOG": str(statslog),
+        "CMAKE_CUDA_COMPILER_LAUNCHER": str(launch),
+    }
+    if toolkit := env.get("CUDA_HOME"):
+        found["PYTORCH_NVCC"] = f"{launch} {toolkit}/bin/nvcc"
+    return found
+
+
+def compiler_id(env: Mapping[str, str]) -> str:
+    """The hash of all programs that make an object; ccache by itself looks at the driver only."""
+    programs = []
+    if toolkit := env.get("CUDA_HOME"):
+        names = ("nvcc", "nvcc.profile", "cudafe++", "ptxas", "fatbinary", "nvlink")
+        programs = [Path(toolkit) / "bin" / name for name in names] + [Path(toolkit) / "nvvm/bin/cicc"]
+    for driver, name in (("gcc", "cc1"), ("g++", "cc1plus"), ("gcc", "as"), ("gcc", "collect2")):
+        found = shutil.which(driver, path=env["PATH"])
+        if found is None:
+            continue
+        said = subprocess.run([found, f"-print-prog-name={name}"], env=dict(env), capture_output=True, text=True)
+        answer = Path(said.stdout.strip() or name)
+        programs.append(answer if answer.is_absolute() else Path(shutil.which(answer, path=env["PATH"]) or answer))
+    digest = hashlib.sha256()
+    for program in programs:
+        # What a toolkit does not have makes no object either.
+        digest.update(hashlib.sha256(program.read_bytes() if program.is_file() else b"").digest())
+    return digest.hexdigest()
+
+
+def out_of_memory(said: str) -> str:
+    """What a build that was killed for memory says; Graft reads the number of jobs in it."""
+    return f"it ran out of memory with {jobs()} jobs (fewer JOBS need less): {said}"
 
 
 def cause(lines: Sequence[str]) -> str:
@@ -116,7 +217,7 @@ def _why(lines: Sequence[str], rc: int, asked: Sequence[str]) -> str:
             "hand it over in `sources`, or add what it asks for to the build requirements"
         )
     if any(OUT_OF_MEMORY.search(line) for line in lines) or rc in (-9, 137):
-        return f"it ran out of memory (fewer JOBS need less): {cause(lines)}"
+        return out_of_memory(cause(lines))
     return f"it ended with {rc}: {cause(lines)}"
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from graft import metadata, proc
 from graft.console import Console
-from graft.errors import BuildFailed, GraftError, PatchMismatch
+from graft.errors import BuildFailed, GraftError, OutOfMemory, PatchMismatch
 from graft.paths import Paths
 from graft.plan import SMOKE_FILES, Layer, Plan
 from graft.render import Rendered
@@ -36,6 +36,10 @@ ENGINE_GONE = (
 )
 #: What the scripts of the build stages say of a failure, and which step is whose.
 CAUSE = re.compile(r"^#(\d+) [\d.]+ build-(?:python|make|flashinfer-aot): (.*)$", re.MULTILINE)
+#: What they say of memory, and what they measured.
+KILLED = re.compile(r"it ran out of memory with (\d+) jobs")
+KILLED_STEP = re.compile(r"exit code: 137\b")
+MEASURED = re.compile(r"^#(\d+) [\d.]+ graft-measured: (\{.*\})$", re.MULTILINE)
 BUILD_STAGE = re.compile(r"^#(\d+) \[build-([a-z0-9._-]+) +\d+/\d+\]", re.MULTILINE)
 #: Exit status of images/scripts/apply-patches.sh when a tree is not the locked one.
 PATCH_STATUS = re.compile(r"exit code: 5\b")
@@ -137,20 +141,21 @@ def build_target(
     console: Console,
     log: Path,
     *,
-    jobs: int | None = None,
+    jobs: Mapping[str, int] | None = None,
     no_cache: bool = False,
 ) -> str:
     """Build one target; returns the image id (`sha256:...`).
 
-    jobs: compiler processes at once; None leaves it to the cores and the free memory.
-    Raises PatchMismatch when a patched tree is not the locked one, BuildFailed for everything else.
+    jobs: component -> compiler processes at once; what is not in it takes what cores and free memory allow there.
+    Raises PatchMismatch when a patched tree is not the locked one, OutOfMemory when compilers were killed for it,
+    BuildFailed for everything else.
     """
-    command = _command(plan, rendered, folder, docker, target, _secrets(plan, folder, jobs), no_cache)
+    command = _command(plan, rendered, folder, docker, target, _secrets(plan, folder, jobs or {}), no_cache)
     command.iidfile.unlink(missing_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     done = proc.run(command.argv, env=env, log=log, on_line=_Steps(console), check=False, what=f"build of {target}")
     if done.rc != 0:
-        raise _failure(done, target, log)
+        raise _failure(done, target, log, jobs or {})
     return command.iidfile.read_text(encoding="utf-8").strip()
 
 
@@ -169,6 +174,43 @@ def stage_seconds(log: Path) -> dict[str, float]:
             stage = stages.pop(number)
             taken[stage] = taken.get(stage, 0.0) + float(done[1])
     return taken
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the build of a component took, as it says itself; a component that came from the cache says nothing.
+
+    seconds, jobs: of its compilers. peak_gb: GiB of the largest process. hits, misses, uncached: objects that ccache
+    found, that were compiled, and that it could not look for; None when there was no ccache.
+    """
+
+    seconds: float
+    jobs: int
+    peak_gb: float
+    hits: int | None = None
+    misses: int | None = None
+    uncached: int | None = None
+
+    def __str__(self) -> str:
+        said = (
+            f"{self.seconds:.0f} s with {self.jobs} job{'s' * (self.jobs != 1)}, largest process {self.peak_gb:.1f} GiB"
+        )
+        if self.hits is None or self.misses is None:
+            return said
+        past = f", {self.uncached} past it" if self.uncached else ""
+        return f"{said}, {self.hits} of {self.hits + self.misses} objects from the compile cache{past}"
+
+
+def measured(log: Path) -> dict[str, Measured]:
+    """Component -> what its build says it took, from the log of a build."""
+    text = log.read_text(encoding="utf-8", errors="replace")
+    stages = dict(BUILD_STAGE.findall(text))
+    found = {}
+    for step, said in MEASURED.findall(text):
+        if step in stages:
+            facts = json.loads(said)
+            found[stages[step]] = Measured(**{name: facts.get(name) for name in Measured.__dataclass_fields__})
+    return found
 
 
 def by_hand(plan: Plan | UnlockedPlan, rendered: Rendered, folder: Path) -> str:
@@ -198,11 +240,10 @@ def _command(
     )
 
 
-def _secrets(plan: Plan, folder: Path, jobs: int | None) -> dict[str, Path]:
+def _secrets(plan: Plan, folder: Path, jobs: Mapping[str, int]) -> dict[str, Path]:
     """What bounds the compilers. Secrets, because neither changes a byte, so neither may be part of any key."""
     values = {f"graft-job-gb-{build.component.build}": build.memory_gb for build in plan.builds}
-    if jobs is not None:
-        values["graft-jobs"] = jobs
+    values |= {f"graft-jobs-{name}": count for name, count in jobs.items()}
     files = {name: folder / name for name in values}
     for name, file in files.items():
         file.write_text(str(values[name]), encoding="utf-8")
@@ -236,7 +277,7 @@ def _short(step: str) -> str:
     return " ".join([*words.replace("/run/graft/scripts/", "").split(), *([source[1]] if source else [])])[:110]
 
 
-def _failure(done: proc.Completed, target: str, log: Path) -> GraftError:
+def _failure(done: proc.Completed, target: str, log: Path, jobs: Mapping[str, int]) -> GraftError:
     tail = "\n".join(done.stderr.splitlines()[-proc.TAIL_LINES :])
     if PATCH_STATUS.search(done.stderr) and re.search(r"(?:apply-patches|unpack-tree)\.sh: ", done.stderr):
         return PatchMismatch(
@@ -256,12 +297,41 @@ def _failure(done: proc.Completed, target: str, log: Path) -> GraftError:
     if said:
         step, cause = said[-1]
         name = next((n for number, n in BUILD_STAGE.findall(done.stderr) if number == step), target)
+        if killed := KILLED.search(cause):
+            return OutOfMemory(
+                f"the build of {name} failed: {cause}",
+                name,
+                int(killed[1]),
+                where=str(log),
+                cure=f"JOBS={max(1, int(killed[1]) // 2)}, or more memory; the whole output is in that file",
+                tail=tail,
+            )
         return BuildFailed(
             f"the build of {name} failed: {cause}", where=str(log), cure="the whole output is in that file", tail=tail
+        )
+    if (step := _killed_step(done.stderr)) is not None:
+        # All of the step was killed, the script that would have said so too.
+        return OutOfMemory(
+            f"the build of {step} was killed, as for memory",
+            step,
+            jobs.get(step),
+            where=str(log),
+            cure="fewer JOBS, or more memory; the whole output is in that file",
+            tail=tail,
         )
     return BuildFailed(
         f"the build of {target} failed", where=str(log), cure="the whole output is in that file", tail=tail
     )
+
+
+def _killed_step(output: str) -> str | None:
+    """The component whose step ended with SIGKILL."""
+    stages = dict(BUILD_STAGE.findall(output))
+    for line in output.splitlines():
+        match = STEP.match(line)
+        if match is not None and match[2].startswith("ERROR") and KILLED_STEP.search(match[2]):
+            return stages.get(match[1])
+    return None
 
 
 def _layer(folder: Path, layer: Layer, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""How long steps took on this machine, kept below .graft: for rough estimates, never for decisions."""
+"""What steps took on this machine, seconds or memory, kept below .graft: for estimates, never for what is built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Durations:
         """Add what steps took; nothing is said when it cannot be kept."""
         known = self._read()
         for name, seconds in taken.items():
-            known[name] = [*known.get(name, []), round(seconds, 1)][-KEPT:]
+            known[name] = [*known.get(name, []), round(seconds, 2)][-KEPT:]
         self._file.parent.mkdir(parents=True, exist_ok=True)
         part = self._file.with_name(f".{self._file.name}.part")
         part.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
@@ -31,6 +31,10 @@ class Durations:
         """The median of what a step took; None when it never ran here."""
         taken = self._read().get(name)
         return statistics.median(taken) if taken else None
+
+    def most(self, name: str) -> float | None:
+        """The largest of the last runs; None when it never ran here."""
+        return max(self._read().get(name, ()), default=None)
 
     def total(self, names: Iterable[str]) -> tuple[float, list[str]]:
         """The sum of what is known, and the steps that never ran here."""

@@ -74,6 +74,15 @@ class BuildFailed(GraftError):
     exit_code = 6
 
 
+class OutOfMemory(BuildFailed):
+    """The compilers of a component were killed for memory. jobs: how many ran at once; None when nobody said."""
+
+    def __init__(self, message: str, component: str, jobs: int | None, **more: str) -> None:
+        super().__init__(message, **more)
+        self.component = component
+        self.jobs = jobs
+
+
 class GateFailed(GraftError):
     """A smoke test was red or did not run; nothing was tagged."""
 

@@ -46,7 +46,7 @@ SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
     "builder": ("install-debs.sh", "install-wheels.sh"),
     "source": ("apply-patches.sh", "unpack-sdist.sh"),
     "source-tree": ("unpack-tree.sh",),
-    "build-flashinfer-aot": ("build-flashinfer-aot.py",),
+    "build-flashinfer-aot": ("build-flashinfer-aot.py", "buildrun.py"),
     "build-python": ("build-python.py", "buildrun.py", "install-wheels.sh"),
     "build-make": ("build-make.py", "buildrun.py", "install-wheels.sh"),
     "build-image": (),

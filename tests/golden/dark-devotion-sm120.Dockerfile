@@ -77,11 +77,11 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-b12x --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-b12x && cat /run/secrets/graft-jobs-b12x) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+g5af873a7b
@@ -108,11 +108,11 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-deepgemm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-deepgemm && cat /run/secrets/graft-jobs-deepgemm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+g9ca30487a
@@ -138,11 +138,11 @@ ENV CMAKE_CUDA_ARCHITECTURES="120f" \
     TORCH_CUDA_ARCH_LIST="12.0f"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-flashinfer --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-flashinfer && cat /run/secrets/graft-jobs-flashinfer) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/flashinfer /out flashinfer-python 0.6.13+cu132
@@ -167,10 +167,10 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-make \
+    --mount=type=secret,id=graft-jobs-nccl --mount=type=secret,id=graft-job-gb-make \
     --mount=type=bind,from=scripts,source=build-make.py,target=/run/graft/scripts/build-make.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-nccl && cat /run/secrets/graft-jobs-nccl) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-make.py /src/nccl /out --distribution nvidia-nccl-cu13 --version 2.30.4
@@ -201,12 +201,12 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     VLLM_USE_PRECOMPILED="0"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-vllm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=source-cutlass,source=/src/cutlass,target=/src/cutlass \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-vllm && cat /run/secrets/graft-jobs-vllm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     VLLM_CUTLASS_SRC_DIR=/src/cutlass \

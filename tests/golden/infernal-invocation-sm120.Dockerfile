@@ -54,11 +54,11 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-b12x --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-b12x && cat /run/secrets/graft-jobs-b12x) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gc25cdba2c
@@ -87,10 +87,10 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-make \
+    --mount=type=secret,id=graft-jobs-nccl --mount=type=secret,id=graft-job-gb-make \
     --mount=type=bind,from=scripts,source=build-make.py,target=/run/graft/scripts/build-make.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-nccl && cat /run/secrets/graft-jobs-nccl) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-make.py /src/nccl /out --distribution nvidia-nccl-cu13 --version 2.31.2
@@ -122,11 +122,11 @@ RUN --network=none \
     bash /run/graft/scripts/install-wheels.sh
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-torch --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-torch && cat /run/secrets/graft-jobs-torch) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/torch /out torch 2.13.0
@@ -158,11 +158,11 @@ RUN --network=none \
     bash /run/graft/scripts/install-wheels.sh
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-deepgemm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-deepgemm && cat /run/secrets/graft-jobs-deepgemm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+ga6b593d28
@@ -251,11 +251,11 @@ RUN --network=none \
     bash /run/graft/scripts/install-wheels.sh
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-vllm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-vllm && cat /run/secrets/graft-jobs-vllm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0.26.1rc0+infernal.invocation.cu133.r18.vllmf0fa1ce.b12x75787c7

@@ -40,11 +40,11 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-b12x --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-b12x && cat /run/secrets/graft-jobs-b12x) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gb8c7153c3
@@ -72,11 +72,11 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     VLLM_USE_PRECOMPILED="0"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-vllm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-vllm && cat /run/secrets/graft-jobs-vllm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0+ge08d796fb

@@ -128,13 +128,3 @@ def test_end_of_a_failed_program_is_shown(script: ModuleType, work: Path) -> Non
         script.run([sys.executable, "-c", code], {}, cwd=work)
     assert "the cause" in str(caught.value)
     assert "first" not in str(caught.value)
-
-
-def test_jobs_are_what_the_cores_and_the_free_memory_hold(script: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script.os, "sched_getaffinity", lambda pid: set(range(64)))
-    monkeypatch.setattr(script.Path, "read_text", lambda path: "MemAvailable:   33554432 kB\n")
-    assert script.possible_jobs() == 8
-    monkeypatch.setenv("GRAFT_JOB_GB", "16")
-    assert script.possible_jobs() == 2
-    monkeypatch.setenv("GRAFT_JOB_GB", "64")
-    assert script.possible_jobs() == 1

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -162,6 +164,107 @@ def test_memory_is_recognised(buildrun: ModuleType) -> None:
     assert "out of memory" in buildrun._why(["g++: fatal error: Killed signal terminated program cc1plus"], 1, [])
     assert "out of memory" in buildrun._why([], -9, [])
     assert "out of memory" not in buildrun._why(["x.c:1:1: error: y"], 1, [])
+
+
+def test_jobs_are_what_the_cores_and_the_free_memory_hold(
+    buildrun: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buildrun.os, "sched_getaffinity", lambda pid: set(range(64)))
+    monkeypatch.setattr(buildrun.Path, "read_text", lambda path: "MemAvailable:   33554432 kB\n")
+    assert buildrun.jobs() == 8
+    monkeypatch.setenv("GRAFT_JOB_GB", "16")
+    assert buildrun.jobs() == 2
+    monkeypatch.setenv("GRAFT_JOB_GB", "64")
+    assert buildrun.jobs() == 1
+    monkeypatch.setenv("GRAFT_JOBS", "5")
+    assert buildrun.jobs() == 5
+
+
+def test_a_build_says_what_it_took(tmp_path: Path) -> None:
+    text = "hold = bytearray(300 << 20)\n" + backend()
+    done = build(tmp_path, text, GRAFT_JOBS="3")
+    said = [line for line in done.stderr.splitlines() if line.startswith("graft-measured: ")]
+    assert len(said) == 1
+    facts = json.loads(said[0].removeprefix("graft-measured: "))
+    assert facts["jobs"] == 3
+    assert 0.29 < facts["peak_gb"] < 1
+    assert facts["seconds"] > 0
+
+
+STATSLOG = """\
+# /src/x/a.cu
+direct_cache_miss
+preprocessed_cache_hit
+local_storage_hit
+# /src/x/b.cu
+direct_cache_hit
+# /src/x/c.cu
+direct_cache_miss
+cache_miss
+local_storage_miss
+# /src/x/d.cu
+unsupported_compiler_option
+# a.o
+called_for_link
+"""
+
+
+def test_objects_are_counted_by_what_ccache_did(buildrun: ModuleType) -> None:
+    assert buildrun.counted(STATSLOG) == {"hits": 2, "misses": 1, "uncached": 1}
+    assert buildrun.counted("") == {"hits": 0, "misses": 0, "uncached": 0}
+
+
+def fake(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/bash\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+def test_every_compiler_goes_through_ccache(
+    buildrun: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buildrun, "COMPILERS", tmp_path / "compilers")
+    bin_ = tmp_path / "bin"
+    fake(bin_, "ccache", 'printf "%s\\n" "${0##*/}" "$@" "$(command -v g++)"')
+    for name in ("gcc", "g++"):
+        fake(bin_, name, f"echo {name}-answer")
+    env = {"PATH": f"{bin_}:/usr/bin:/bin", "CCACHE_DIR": "/ccache", "CUDA_HOME": str(tmp_path)}
+    found = buildrun.through_ccache(env, tmp_path / "tree", tmp_path / "stats")
+    run = partial(subprocess.run, env=found, capture_output=True, text=True, check=True)
+    assert run(["bash", "-c", "g++ -c x.cc"]).stdout.split() == ["g++", "-c", "x.cc", str(tmp_path / "compilers/g++")]
+    # nvcc finds the real compiler of the host, and ccache the options that it knows.
+    words = [
+        *found["PYTORCH_NVCC"].split(),
+        "--generate-dependencies-with-compile",
+        "--dependency-output",
+        "x.d",
+        "a b",
+    ]
+    said = run(words).stdout.splitlines()
+    assert said == ["ccache", f"{tmp_path}/bin/nvcc", "-MD", "-MF", "x.d", "a b", f"{bin_}/g++"]
+    assert found["CMAKE_CUDA_COMPILER_LAUNCHER"] == str(tmp_path / "compilers/launch")
+    assert found["CCACHE_BASEDIR"] == str(tmp_path / "tree")
+
+
+@pytest.mark.parametrize("lacking", ["CCACHE_DIR", "ccache"])
+def test_without_ccache_compilers_are_called_as_ever(buildrun: ModuleType, tmp_path: Path, lacking: str) -> None:
+    env = {"PATH": str(tmp_path), "CCACHE_DIR": "/ccache"}
+    if lacking == "CCACHE_DIR":
+        fake(tmp_path, "ccache", "")
+        env.pop("CCACHE_DIR")
+    assert buildrun.through_ccache(env, tmp_path, tmp_path / "stats") == env
+
+
+def test_a_compiler_is_what_its_programs_are(buildrun: ModuleType, tmp_path: Path) -> None:
+    bin_, env = tmp_path / "bin", {"PATH": f"{tmp_path}/bin:/bin", "CUDA_HOME": str(tmp_path / "cuda")}
+    fake(bin_, "g++", f"echo {tmp_path}/cc1plus")
+    (tmp_path / "cc1plus").write_text("1")
+    before = buildrun.compiler_id(env)
+    assert buildrun.compiler_id(env) == before
+    (tmp_path / "cc1plus").write_text("2")
+    second = buildrun.compiler_id(env)
+    fake(tmp_path / "cuda/nvvm/bin", "cicc", "")
+    assert len({before, second, buildrun.compiler_id(env)}) == 3
 
 
 # The tree

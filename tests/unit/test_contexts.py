@@ -35,11 +35,11 @@ def test_the_recipe_in_the_image_changes_only_with_the_key() -> None:
 
 def test_the_compilers_are_bounded_by_secrets_and_not_by_the_key(tmp_path: Path) -> None:
     plan = make_plan()
-    assert {name: file.read_text() for name, file in build._secrets(plan, tmp_path, None).items()} == {
+    assert {name: file.read_text() for name, file in build._secrets(plan, tmp_path, {}).items()} == {
         "graft-job-gb-flashinfer-aot": "4"
     }
-    files = build._secrets(plan, tmp_path, 3)
-    assert files["graft-jobs"].read_text() == "3"
+    files = build._secrets(plan, tmp_path, {"flashinfer": 3})
+    assert files["graft-jobs-flashinfer"].read_text() == "3"
     words = build._command(plan, Rendered("", (), ()), tmp_path, Path("docker"), "runtime", files).argv
-    assert f"id=graft-jobs,src={tmp_path}/graft-jobs" in words
+    assert f"id=graft-jobs-flashinfer,src={tmp_path}/graft-jobs-flashinfer" in words
     assert f"id=graft-job-gb-flashinfer-aot,src={tmp_path}/graft-job-gb-flashinfer-aot" in words

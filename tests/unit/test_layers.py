@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "graft",
         "errors",
         "paths hashes",
-        "yamlio proc net console store durations sarif",
+        "yamlio proc net console store durations budget sarif",
         "arch apt index kinds sources yamledit",
         "release",
         "project patchset",

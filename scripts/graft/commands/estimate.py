@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from graft.budget import critical_path
 from graft.commands.session import Session
 from graft.durations import Durations, shown
 from graft.plan import Plan
@@ -57,19 +58,43 @@ def build_durations(
     return {**taken, LAYERS_STEP if layers else ASSEMBLE_STEP: rest}
 
 
+def needs_of(planned: Plan, name: str) -> frozenset[str]:
+    """Builds that end before this one begins."""
+    build = next(b for b in planned.builds if b.name == name)
+    return frozenset(build.component.needs)
+
+
 def estimate(session: Session, planned: Plan, before: Mapping[str, str] | None, missing: int) -> tuple[float, str]:
-    """Seconds, and a sentence. missing: bytes to fetch."""
+    """Seconds, and a sentence with the critical path: the steps that no other one can shorten.
+
+    missing: bytes to fetch. Components that do not need each other are compiled at once.
+    """
     steps = build_steps(planned, before)
     if not steps:
         return 0.0, "nothing differs from the last image: about a second when it is still there"
     known = durations(session)
-    seconds, unknown = known.total([*steps, gate_step(planned)])
-    per_gb = known.usual(FETCH_STEP)
-    if missing and per_gb is not None:
-        seconds += missing / 1e9 * per_gb
-    elif missing:
-        unknown.append("fetch")
-    if len(unknown) == len(steps) + 1 + bool(missing):
-        return seconds, "no step of it ran here yet: how long it takes is not known"
+    taken: dict[str, float | None] = {name: known.usual(name) for name in [*steps, gate_step(planned)]}
+    if missing:
+        per_gb = known.usual(FETCH_STEP)
+        taken["fetch"] = None if per_gb is None else missing / 1e9 * per_gb
+    unknown = [name for name, seconds in taken.items() if seconds is None]
+    if len(unknown) == len(taken):
+        return 0.0, "no step of it ran here yet: how long it takes is not known"
+    seconds = {name: taken[name] or 0.0 for name in taken}
+    path = critical_path(seconds, _before(planned, steps))
+    total = sum(seconds[name] for name in path)
     more = f", and {', '.join(unknown)}, which never ran here" if unknown else ""
-    return seconds, f"about {shown(seconds)}, by past runs{more}"
+    chain = " + ".join(f"{name} {shown(seconds[name])}" for name in path if seconds[name])
+    return total, f"about {shown(total)}, by past runs: {chain}{more}"
+
+
+def _before(planned: Plan, steps: list[str]) -> dict[str, list[str]]:
+    """Step -> the steps that end before it begins."""
+    components = {component_step(b.name, planned): b.name for b in planned.builds}
+    needs = {step: ["fetch"] for step in steps}
+    for step in steps:
+        if step in components:
+            needs[step] += [component_step(other, planned) for other in needs_of(planned, components[step])]
+    assemble = steps[-1]
+    needs[assemble] += [step for step in steps if step != assemble]
+    return {**needs, gate_step(planned): [assemble]}

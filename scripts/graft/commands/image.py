@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
+from graft.commands.compiling import check_disk, compiled_facts, jobs_of, note, once_more
 from graft.commands.estimate import FETCH_STEP, build_durations, durations, gate_step
 from graft.commands.operators import record_first
 from graft.commands.programs import bootstrap_programs, ready_engine
@@ -96,7 +97,7 @@ def build(
 
     host: given when `session` is of what an image says of itself, which has neither series nor host's programs.
     """
-    from graft.build import build_target, prepare_contexts, stage_seconds
+    from graft.build import build_target, measured, prepare_contexts, stage_seconds
     from graft.fetch import fetch
     from graft.render import render
 
@@ -109,13 +110,17 @@ def build(
     inputs = _inputs(session, planned, host)
     with session.console.step("lay out the build contexts"):
         folder = prepare_contexts(session.paths, planned, rendered, session.store, inputs)
+    if engine.kind == "embedded":
+        check_disk(session, planned)
+    jobs = jobs_of(session, planned, is_local=engine.host.startswith("unix://"))
     ids = []
     for target in ("runtime", "smoke"):
         log = session.paths.logs / f"{planned.recipe.recipe}-{planned.arch.name}-{target}.log"
         log.unlink(missing_ok=True)
         started = time.monotonic()
         with session.console.step(f"build {target}"):
-            made = build_target(
+            build_with = functools.partial(
+                build_target,
                 folder,
                 rendered,
                 planned,
@@ -124,11 +129,12 @@ def build(
                 target,
                 session.console,
                 log,
-                jobs=session.jobs,
                 no_cache=no_cache and target == "runtime",
             )
+            made = once_more(session, build_with, jobs)
         ids.append(made)
         if target == "runtime":
+            note(session, planned, measured(log))
             durations(session).note(
                 build_durations(planned, last(session), stage_seconds(log), time.monotonic() - started)
             )
@@ -161,6 +167,7 @@ def gate(
         key=planned.image.key,
         lock_digest=planned.lock.digest,
         gate_digest=digest,
+        compiled=compiled_facts(session, planned),
         engine=f"{engine.kind} Docker {engine.version}, {engine.store} image store",
         look_inside=f"DOCKER_HOST={engine.host} {engine.docker} run -it --rm --network none --entrypoint bash",
     )

@@ -6,7 +6,7 @@ import re
 import xml.etree.ElementTree as xml
 from collections.abc import Mapping
 
-from graft.gate.receipt import Receipt
+from graft.gate.receipt import Compiled, Receipt
 from graft.report import markdown_table, markdown_text
 
 JUNIT, SUMMARY = "junit.xml", "summary.md"
@@ -66,6 +66,7 @@ def summary(receipt: Receipt) -> str:
         ("engine", receipt.engine),
         ("host", f"{receipt.host.system}, {receipt.host.machine}, {receipt.host.cpus} CPUs"),
         ("started", receipt.started),
+        *((f"compiled {c.component}", _compiled(c)) for c in receipt.compiled),
     ]
     lines = [f"### Gate of {markdown_text(title(receipt))}: {_strong(receipt.verdict)}", ""]
     lines += [*markdown_table(("test", "verdict", "checks", "seconds", "detail"), tests), ""]
@@ -96,3 +97,10 @@ def _strong(verdict: str) -> str:
 
 def _text(text: str) -> str:
     return NOT_XML.sub("?", text)
+
+
+def _compiled(facts: Compiled) -> str:
+    said = f"{facts.seconds:.0f} s, {facts.jobs} at once, largest process {facts.peak_gb:.1f} GiB"
+    if facts.hits is None or facts.misses is None:
+        return said
+    return f"{said}, {facts.hits} of {facts.hits + facts.misses} objects from the compile cache"

@@ -9,7 +9,7 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -58,6 +58,19 @@ class Host(Model):
     memory_gb: float
 
 
+class Compiled(Model):
+    """How a component of the image was compiled, where that was seen: another engine's cache says nothing of it."""
+
+    component: str
+    key: str = Field(description="key of the component: the hash of everything that it was made from")
+    seconds: float
+    jobs: int = Field(description="compilers at once")
+    peak_gb: float = Field(description="GiB of the largest process")
+    hits: int | None = Field(description="objects that came from the compile cache; null without one")
+    misses: int | None = Field(description="objects that were compiled")
+    uncached: int | None = Field(description="objects that the compile cache could not look for")
+
+
 class Receipt(Model):
     """One gate run. `image_id` is the config digest; the manifest digest is known once the image is pushed."""
 
@@ -77,6 +90,7 @@ class Receipt(Model):
     verdict: Literal["pass", "fail"]
     tests: tuple[TestResult, ...]
     limits: tuple[str, ...] = Field(description="what this run cannot have seen")
+    compiled: tuple[Compiled, ...] = Field(default=(), description="how its components were compiled")
 
     @property
     def red(self) -> list[TestResult]:
@@ -109,6 +123,7 @@ class ReceiptFacts:
     gate_digest: str
     engine: str
     look_inside: str
+    compiled: Sequence[Mapping[str, Any]] = ()
 
 
 def folder_of(receipts: Path, image_id: str) -> Path:

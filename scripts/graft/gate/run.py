@@ -16,7 +16,7 @@ from graft.console import Console
 from graft.errors import GateFailed, Interrupted
 from graft.gate.containers import Containers, remove_orphans
 from graft.gate.forms import forms
-from graft.gate.receipt import Host, Receipt, ReceiptFacts, TestResult, Tier, write_receipt
+from graft.gate.receipt import Compiled, Host, Receipt, ReceiptFacts, TestResult, Tier, write_receipt
 from graft.gate.tests import Ended, SmokeTest, judge, not_run
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def run_gate(
         verdict="fail" if red or not results else "pass",
         tests=tuple(results),
         limits=LIMITS[tier],
+        compiled=tuple(Compiled.model_validate(known) for known in facts.compiled),
     )
     place = write_receipt(receipts, receipt, forms(receipt))
     show(console, receipt)
