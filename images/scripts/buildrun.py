@@ -122,8 +122,10 @@ def jobs() -> int:
 
 
 def measured(seconds: float, statslog: str | None = None) -> None:
-    """One line with what a build took: seconds, jobs, GiB of its largest process, objects from ccache and not."""
+    """One line with what a build took: when it began (Unix time), seconds, jobs, GiB of its largest process, objects
+    from ccache and not. The order of lines in an engine's log says nothing of what ran beside what."""
     facts: dict[str, float] = {
+        "started": round(time.time() - seconds, 1),
         "seconds": round(seconds, 1),
         "jobs": jobs(),
         "peak_gb": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20, 2),

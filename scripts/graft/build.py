@@ -180,7 +180,8 @@ def stage_seconds(log: Path) -> dict[str, float]:
 class Measured:
     """What the build of a component took, as it says itself; a component that came from the cache says nothing.
 
-    seconds, jobs: of its compilers. peak_gb: GiB of the largest process. hits, misses, uncached: objects that ccache
+    started: Unix time. seconds, jobs: of its compilers.
+    peak_gb: GiB of the largest process. hits, misses, uncached: objects that ccache
     found, that were compiled, and that it could not look for; None when there was no ccache.
     """
 
@@ -190,6 +191,7 @@ class Measured:
     hits: int | None = None
     misses: int | None = None
     uncached: int | None = None
+    started: float = 0.0
 
     def __str__(self) -> str:
         said = (
@@ -209,7 +211,9 @@ def measured(log: Path) -> dict[str, Measured]:
     for step, said in MEASURED.findall(text):
         if step in stages:
             facts = json.loads(said)
-            found[stages[step]] = Measured(**{name: facts.get(name) for name in Measured.__dataclass_fields__})
+            found[stages[step]] = Measured(
+                **{name: facts[name] for name in Measured.__dataclass_fields__ if name in facts}
+            )
     return found
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 import yaml
 from tiny import SOURCE, Tiny, share_engine_programs
 
-from graft.build import stage_seconds
+from graft.build import measured, stage_seconds
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from githost import GitHost, git_host
@@ -45,8 +46,9 @@ packages = []
 ext-modules = [{name = "answer", sources = ["answer.c"], include-dirs = ["third/number"]}]
 """,
     "setup.py": """\
-import os
+import os, time
 from setuptools import setup
+time.sleep(2)
 setup(version=os.environ["SETUPTOOLS_SCM_PRETEND_VERSION"])
 """,
     "answer.c": """\
@@ -74,6 +76,22 @@ diff --git a/answer.c b/answer.c
  static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {0}};
  static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "answer", "", -1, methods};
 """
+#: Takes long enough for another build to begin beside it.
+PAUSE = {
+    "pyproject.toml": """\
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "pause"
+version = "1.0"
+[tool.setuptools]
+packages = []
+py-modules = ["pause"]
+""",
+    "setup.py": "import time\nfrom setuptools import setup\ntime.sleep(4)\nsetup()\n",
+    "pause.py": "seconds = 4\n",
+}
 SERIES = """\
 component: answer
 patches:
@@ -105,13 +123,14 @@ report.finish()
 
 @dataclass(frozen=True)
 class Built:
-    """The project, the repository of its component, and the host that serves it."""
+    """The project, the repositories of its components, and the host that serves them."""
 
     tiny: Tiny
     answer: Work
+    pause: Work
     host: GitHost
 
-    def recipe(self, commit: str, **more: object) -> None:
+    def recipe(self, commit: str, others: Mapping[str, object] | None = None, **more: object) -> None:
         component = {
             "git": {"url": f"{HOST}/answer.git", "commit": commit, "ref": "main"},
             "version": "1.2+gabc",
@@ -125,7 +144,7 @@ class Built:
             "base": "debian12",
             "cuda": "13.0",
             "arches": ["sm90"],
-            "components": {"answer": component},
+            "components": {"answer": component, **(others or {})},
             "patches": ["answer/one-more"],
             "smoke": ["core"],
         }
@@ -137,7 +156,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     """The project, locked; one engine for all tests, ended and removed with everything at the end."""
     folder = tmp_path_factory.mktemp("built")
     (folder / "host").mkdir()
-    number, answer = work(folder, "number"), work(folder, "answer")
+    number, answer, pause = work(folder, "number"), work(folder, "answer"), work(folder, "pause")
+    pause.commit(PAUSE)
+    pause.serve()
     number.commit({"number.h": "#define NUMBER 41\n"})
     number.serve()
     answer.commit(FILES)
@@ -149,7 +170,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     with git_host(folder / "host") as host:
         tiny.write()
         data = yaml.safe_load((root / "build.yaml").read_text())
-        data["bases"]["debian12"]["builder"] = ["git", "gcc", "libc6-dev", "python3.11-dev"]
+        data["bases"]["debian12"]["builder"] = ["git", "gcc", "libc6-dev", "python3.11-dev", "ccache"]
         data["builds"] = {"python": {"requires": ["setuptools>=77", "packaging>=24"], "memory_gb": 1}}
         data["mirrors"] = {f"{HOST}/": f"{host.url}/"}
         (root / "build.yaml").write_text(yaml.safe_dump(data, sort_keys=False))
@@ -160,7 +181,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
             path.write_text(text)
         (root / "images" / "smoke" / "core.py").write_text(CORE)
         share_engine_programs(tiny.paths)
-        made = Built(tiny, answer, host)
+        made = Built(tiny, answer, pause, host)
         made.recipe(answer.head)
         try:
             tiny.graft("lock")
@@ -194,6 +215,42 @@ def test_a_component_from_git_is_built_once_and_found_again(built: Built) -> Non
     assert stage_seconds(log) == {}
     assert len(built.host.seen) == seen
     assert tiny.graft("lock", "--check", OFFLINE="1").reference
+
+
+def test_components_build_at_once_and_unchanged_ones_do_not(built: Built) -> None:
+    """Said by the builds in the engine's own log. What was compiled before comes from the compile cache."""
+    tiny, answer, good = built.tiny, built.answer, built.answer.head
+    log = tiny.paths.logs / "tiny-sm90-runtime.log"
+    pause = {"git": {"url": f"{HOST}/pause.git", "commit": built.pause.head}, "version": "1.0"}
+    pause |= {"build": "python", "provides": "pause", "requires": []}
+    try:
+        tiny.graft("image")
+        more = answer.commit({"NOTES": "of no matter for the compiler\n"})
+        answer.serve()
+        built.recipe(more, {"pause": pause})
+        tiny.graft("lock")
+        said = tiny.graft("image")
+        first, second = (measured(log)[name] for name in ("answer", "pause"))
+        assert first.started < second.started + second.seconds
+        assert second.started < first.started + first.seconds
+        assert "compiled answer: " in said.err
+        assert ", 1 of 1 objects from the compile cache" in said.err, said.err
+        # Two cores or more are shared, one is not.
+        [_, jobs] = re.findall(r"compiled \w+: \d+ s with (\d+) job", said.err)
+        assert int(jobs) <= max(1, len(os.sched_getaffinity(0)) // 2)
+        receipt = json.loads(tiny.graft("receipt", "show", "--json", said.reference).out)
+        assert {c["component"] for r in receipt["receipts"] for c in r["receipt"]["compiled"]} == {"answer", "pause"}
+
+        pause["git"] = {"url": f"{HOST}/pause.git", "commit": built.pause.commit({"pause.py": "seconds = 5\n"})}
+        built.pause.serve()
+        built.recipe(more, {"pause": pause})
+        tiny.graft("lock")
+        tiny.graft("image")
+        assert {name for name in stage_seconds(log) if name.startswith("build-")} == {"build-pause"}
+    finally:
+        answer.git("checkout", "--quiet", good)
+        built.recipe(good)
+        tiny.graft("lock")
 
 
 def test_a_build_may_not_do_everything(built: Built) -> None:

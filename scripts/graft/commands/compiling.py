@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 HEADROOM = 1.25
 #: Bytes on the engine's disk for each byte of a wheel: unpacked, and the largest layer once more on its way.
 UNPACKED = 2.5
+#: What is kept of a build.
+FACTS = ("seconds", "jobs", "peak_gb", "hits", "misses", "uncached")
 
 
 def compiled(planned: Plan, before: Mapping[str, str] | None) -> list[str]:
@@ -114,7 +116,7 @@ def compiled_facts(session: Session, planned: Plan) -> list[dict[str, Any]]:
 
 
 def _facts(took: Measured) -> dict[str, Any]:
-    return {name: getattr(took, name) for name in took.__dataclass_fields__}
+    return {name: getattr(took, name) for name in FACTS}
 
 
 def _kept(session: Session) -> dict[str, dict[str, Any]]:
@@ -125,8 +127,7 @@ def _kept(session: Session) -> dict[str, dict[str, Any]]:
         return {}
     if not isinstance(data, dict):
         return {}
-    wanted = {"seconds", "jobs", "peak_gb", "hits", "misses", "uncached"}
-    return {key: facts for key, facts in data.items() if isinstance(facts, dict) and facts.keys() == wanted}
+    return {key: facts for key, facts in data.items() if isinstance(facts, dict) and facts.keys() == set(FACTS)}
 
 
 def _peaks(session: Session) -> Durations:
