@@ -55,14 +55,16 @@ FROM source-flashinfer AS build-flashinfer
 ENV CUDA_HOME=/opt/venv/lib/python3.11/site-packages/nvidia/cu13 FLASHINFER_CUDA_ARCH_LIST=12.0a SOURCE_DATE_EPOCH=1577836800
 RUN --network=none \
     --mount=type=bind,from=scripts,source=build-flashinfer-aot.py,target=/run/graft/scripts/build-flashinfer-aot.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     --mount=type=bind,from=fatbin,target=/run/graft/smoke/lib \
     /opt/venv/bin/python /run/graft/scripts/build-flashinfer-aot.py wheel /src/flashinfer /out --version 0.7.0.post1
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-flashinfer-aot \
+    --mount=type=secret,id=graft-jobs-flashinfer --mount=type=secret,id=graft-job-gb-flashinfer-aot \
     --mount=type=bind,from=scripts,source=build-flashinfer-aot.py,target=/run/graft/scripts/build-flashinfer-aot.py \
+    --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     --mount=type=bind,from=fatbin,target=/run/graft/smoke/lib \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-flashinfer && cat /run/secrets/graft-jobs-flashinfer) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-flashinfer-aot && cat /run/secrets/graft-job-gb-flashinfer-aot) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-flashinfer-aot.py modules /src/flashinfer /out \
@@ -88,11 +90,11 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-b12x --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-b12x && cat /run/secrets/graft-jobs-b12x) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 1.5.1
@@ -122,11 +124,11 @@ ENV BUILD_WITH_CUDA="1" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
-    --mount=type=secret,id=graft-jobs --mount=type=secret,id=graft-job-gb-python \
+    --mount=type=secret,id=graft-jobs-lmcache --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
-    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs && cat /run/secrets/graft-jobs) \
+    GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-lmcache && cat /run/secrets/graft-jobs-lmcache) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/lmcache /out lmcache 0.5.6
