@@ -31,7 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "plan toolslock",
         "unlocked",
         "fetch patching render engine resolve report registry metadata bundle",
-        "base build gate gitstore reach linting",
+        "base build built gate gitstore reach linting",
         "trial publish",
         "inventory inspection",
         "commands",
