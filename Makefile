@@ -1,7 +1,7 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size inspect reproduce bundle bundle-import smoke smoke-gpu receipt receipt-verify push pull verify history promote rollback engine engine-stop clean test check bench golden requirements
+.PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size inspect reproduce bundle bundle-import smoke smoke-gpu receipt receipt-verify push pull verify history promote rollback store store-gc engine engine-stop clean test check bench golden requirements
 
 PYTHON ?= python3
 VENV := .venv
@@ -10,7 +10,7 @@ STAMP := $(VENV)/.requirements
 GRAFT := PYTHONPATH=scripts PYTHONDONTWRITEBYTECODE= PYTHONPYCACHEPREFIX=.graft/pycache $(VENV)/bin/python -m graft
 
 # What the user gives on the command line reaches graft through the environment, never through a shell word.
-export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT FILE CONTENTS IMAGE CHANNEL TIER
+export ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT FILE CONTENTS IMAGE CHANNEL TIER DAYS SIZE
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
@@ -92,6 +92,12 @@ promote: $(STAMP) ## move the stable channel to the candidate, or to IMAGE=...; 
 
 rollback: $(STAMP) ## move the stable channel back to its previous verified image
 	@$(GRAFT) rollback $(if $(UNSIGNED),--unsigned) $${CHANNEL:+--channel "$$CHANNEL"}
+
+store: $(STAMP) ## the components that are compiled already; `graft store why KEY`, `push` and `pull`: docs/store.md
+	@$(GRAFT) store ls
+
+store-gc: $(STAMP) ## remove built components that no recipe names and no build took for DAYS=30 (SIZE=20GB DRY_RUN=1)
+	@$(GRAFT) store gc $(if $(DRY_RUN),--dry-run) $${DAYS:+--days "$$DAYS"} $${SIZE:+--size "$$SIZE"}
 
 engine: $(STAMP) ## start the engine and print how to use it
 	@$(GRAFT) engine

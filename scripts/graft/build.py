@@ -12,8 +12,8 @@ import os
 import re
 import shutil
 import zipfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graft import metadata, proc
@@ -25,6 +25,8 @@ from graft.render import Rendered
 from graft.store import CHECKED_MTIME, Store
 from graft.unlocked import UnlockedPlan
 
+#: Beside the image's Dockerfile: with the stage that takes the wheels out.
+COMPONENTS_FILE = "Dockerfile.components"
 STEP = re.compile(r"^#(\d+) (.*)$")
 ENGINE_GONE = (
     "Cannot connect to the Docker daemon",
@@ -58,13 +60,16 @@ class BuildCommand:
     iidfile: Path
     secrets: Mapping[str, Path]
     no_cache: bool = False
+    output: Path | None = None
 
     @property
     def argv(self) -> tuple[str, ...]:
         words = [str(self.docker), "buildx", "build", "--progress=plain", "--provenance=false", "--network=none"]
         words += ["--file", str(self.dockerfile), "--target", self.target]
         # Not an ARG of any stage: BuildKit takes it for the times in the image's configuration.
-        words += ["--build-arg", f"SOURCE_DATE_EPOCH={self.epoch}", "--iidfile", str(self.iidfile)]
+        words += ["--build-arg", f"SOURCE_DATE_EPOCH={self.epoch}"]
+        # Files alone are no image, and have no id.
+        words += ["--output", f"type=local,dest={self.output}"] if self.output else ["--iidfile", str(self.iidfile)]
         for name, folder in self.contexts.items():
             words += ["--build-context", f"{name}={folder}"]
         for name, file in self.secrets.items():
@@ -141,22 +146,67 @@ def build_target(
     console: Console,
     log: Path,
     *,
-    jobs: Mapping[str, int] | None = None,
     no_cache: bool = False,
+    built: Collection[str] = (),
 ) -> str:
     """Build one target; returns the image id (`sha256:...`).
 
-    jobs: component -> compiler processes at once; what is not in it takes what cores and free memory allow there.
-    Raises PatchMismatch when a patched tree is not the locked one, OutOfMemory when compilers were killed for it,
-    BuildFailed for everything else.
+    built: the components whose wheels `place_built` has put there: nothing of them is compiled.
+    Raises PatchMismatch when a patched tree is not the locked one, BuildFailed for everything else.
     """
-    command = _command(plan, rendered, folder, docker, target, _secrets(plan, folder, jobs or {}), no_cache)
+    command = _command(plan, rendered, folder, docker, target, _secrets(plan, folder, {}), no_cache, built)
     command.iidfile.unlink(missing_ok=True)
+    _run(command, env, console, log, {})
+    return command.iidfile.read_text(encoding="utf-8").strip()
+
+
+def build_components(
+    folder: Path,
+    rendered: Rendered,
+    plan: Plan,
+    docker: Path,
+    env: Mapping[str, str],
+    names: Sequence[str],
+    console: Console,
+    log: Path,
+    *,
+    jobs: Mapping[str, int] | None = None,
+    no_cache: bool = False,
+    built: Collection[str] = (),
+) -> str:
+    """Build the wheels of components, at once where they do not need each other; returns the folder with one for each.
+
+    The Dockerfile is the image's with one stage more, which no image holds.
+    jobs: component -> compiler processes at once; what is not in it takes what cores and free memory allow there.
+    Raises as `build_target` does, and OutOfMemory when compilers were killed for it.
+    """
+    copies = "".join(f"COPY --from=built-{name} / /{name}/\n" for name in names)
+    (folder / COMPONENTS_FILE).write_text(f"{rendered.text}\nFROM scratch AS components\n{copies}", encoding="utf-8")
+    command = _command(
+        plan, rendered, folder, docker, "components", _secrets(plan, folder, jobs or {}), no_cache, built
+    )
+    out = folder / "out"
+    shutil.rmtree(out, ignore_errors=True)
+    _run(replace(command, dockerfile=folder / COMPONENTS_FILE, output=out), env, console, log, jobs or {})
+    return str(out)
+
+
+def place_built(folder: Path, name: str, wheels: Iterable[Path]) -> None:
+    """Lay out the wheels of a component as the context that stands in for the stage `built-<name>`."""
+    target = folder / f"built-{name}"
+    shutil.rmtree(target, ignore_errors=True)
+    for wheel in wheels:
+        _link(wheel, target / wheel.name)
+    target.chmod(0o755)
+    os.utime(target, (CHECKED_MTIME, CHECKED_MTIME))
+
+
+def _run(command: BuildCommand, env: Mapping[str, str], console: Console, log: Path, jobs: Mapping[str, int]) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
+    target = command.target
     done = proc.run(command.argv, env=env, log=log, on_line=_Steps(console), check=False, what=f"build of {target}")
     if done.rc != 0:
-        raise _failure(done, target, log, jobs or {})
-    return command.iidfile.read_text(encoding="utf-8").strip()
+        raise _failure(done, target, log, jobs)
 
 
 def stage_seconds(log: Path) -> dict[str, float]:
@@ -230,12 +280,14 @@ def _command(
     target: str,
     secrets: Mapping[str, Path],
     no_cache: bool = False,
+    built: Collection[str] = (),
 ) -> BuildCommand:
     return BuildCommand(
         docker,
         folder / "Dockerfile",
         folder / "main",
-        {name: folder / name for name in rendered.contexts},
+        # A context with the name of a stage takes its place, and nothing that only the stage needs is built.
+        {name: folder / name for name in (*rendered.contexts, *(f"built-{name}" for name in built))},
         target,
         plan.epoch,
         folder / f"{target}.iid",

@@ -50,6 +50,7 @@ SCRIPTS_OF: Mapping[str, tuple[str, ...]] = {
     "build-python": ("build-python.py", "buildrun.py", "install-wheels.sh"),
     "build-make": ("build-make.py", "buildrun.py", "install-wheels.sh"),
     "build-image": (),
+    "built": ("stamp-wheels.py",),
     "base-image": ("check-debs.sh", "install-debs.sh"),
     "base-open": (),
     "foundation-image": ("install-wheels.sh", "venv-of-image.sh"),
@@ -684,7 +685,7 @@ def _build_environment(base: Base, recipe: Recipe, component: Component, arch: A
 
 def _own_stages(component: Component) -> tuple[str, ...]:
     source = "source" if component.kind == "sdist" else "source-tree"
-    return (source,) if component.build is None else (source, f"build-{kind_of(component.build).stage}")
+    return (source,) if component.build is None else (source, f"build-{kind_of(component.build).stage}", "built")
 
 
 def _stages_of_build(component: Component) -> tuple[str, ...]:

@@ -134,6 +134,12 @@ class RegistryConfig(Model):
     channels: Channels = Channels()
 
 
+class StoreConfig(Model):
+    """Where built components are shared; null: on this host alone. registry: host[:port], or with a path."""
+
+    registry: Address | None = None
+
+
 class Project(Model):
     """The whole of build.yaml."""
 
@@ -151,6 +157,7 @@ class Project(Model):
     mirrors: dict[HttpsPrefix, str] = Field(default_factory=dict)
     channels: tuple[TagTemplate, ...] = Field(min_length=1, strict=False)
     registry: RegistryConfig = RegistryConfig()
+    store: StoreConfig = StoreConfig()
 
     @field_validator("groups", mode="before")
     @classmethod

@@ -81,6 +81,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gd90d89c83
 
+# b12x: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-b12x AS stamped-b12x
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-b12x
+COPY --from=stamped-b12x /out/ /
+
 # deepgemm: the commit.
 FROM builder AS source-deepgemm
 RUN --network=none \
@@ -112,6 +120,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+gaced12c2c
 
+# deepgemm: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-deepgemm AS stamped-deepgemm
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-deepgemm
+COPY --from=stamped-deepgemm /out/ /
+
 # flashinfer: the commit.
 FROM builder AS source-flashinfer
 RUN --network=none \
@@ -142,6 +158,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/flashinfer /out flashinfer-python 0+gb41aa8dd2
 
+# flashinfer: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-flashinfer AS stamped-flashinfer
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-flashinfer
+COPY --from=stamped-flashinfer /out/ /
+
 # nccl: the commit.
 FROM builder AS source-nccl
 RUN --network=none \
@@ -169,6 +193,14 @@ RUN --network=none \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-make.py /src/nccl /out --distribution nvidia-nccl-cu13 --version 2.30.4
+
+# nccl: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-nccl AS stamped-nccl
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-nccl
+COPY --from=stamped-nccl /out/ /
 
 # vllm: the commit.
 FROM builder AS source-vllm
@@ -203,6 +235,14 @@ RUN --network=none \
     VLLM_CUTLASS_SRC_DIR=/src/cutlass \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0.11.2.dev279+black.benediction.b12xpr11.cu132.20260608
 
+# vllm: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-vllm AS stamped-vllm
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-vllm
+COPY --from=stamped-vllm /out/ /
+
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages
 RUN --network=none \
@@ -211,27 +251,27 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-b12x,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-b12x,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-deepgemm,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-deepgemm,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-flashinfer,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-flashinfer,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-nccl,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-nccl,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-vllm,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-vllm,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp

@@ -88,6 +88,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 1.2.1
 
+# b12x: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-b12x AS stamped-b12x
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-b12x
+COPY --from=stamped-b12x /out/ /
+
 # deepgemm: the commit.
 FROM builder AS source-deepgemm
 RUN --network=none \
@@ -119,6 +127,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+ga6b593d28
 
+# deepgemm: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-deepgemm AS stamped-deepgemm
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-deepgemm
+COPY --from=stamped-deepgemm /out/ /
+
 # flashinfer: the commit.
 FROM builder AS source-flashinfer
 RUN --network=none \
@@ -149,6 +165,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/flashinfer /out flashinfer-python 0+g1ac694277
 
+# flashinfer: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-flashinfer AS stamped-flashinfer
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-flashinfer
+COPY --from=stamped-flashinfer /out/ /
+
 # nccl: the commit.
 FROM builder AS source-nccl
 RUN --network=none \
@@ -176,6 +200,14 @@ RUN --network=none \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-make.py /src/nccl /out --distribution nvidia-nccl-cu13 --version 2.30.4
+
+# nccl: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-nccl AS stamped-nccl
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-nccl
+COPY --from=stamped-nccl /out/ /
 
 # vllm: the commit, its heads merged onto it in this order; the tree must be the recipe's.
 #   pull 145 at 99bf3f13f13012b72d6d67e49572d686b45b2833
@@ -253,6 +285,14 @@ RUN --network=none \
     VLLM_CUTLASS_SRC_DIR=/src/cutlass \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0+ge2666d9a6
 
+# vllm: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-vllm AS stamped-vllm
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-vllm
+COPY --from=stamped-vllm /out/ /
+
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages
 RUN --network=none \
@@ -261,27 +301,27 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-b12x,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-b12x,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-deepgemm,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-deepgemm,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-flashinfer,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-flashinfer,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-nccl,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-nccl,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-vllm,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-vllm,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp

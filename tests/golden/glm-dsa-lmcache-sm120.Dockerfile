@@ -70,6 +70,14 @@ RUN --network=none \
     /opt/venv/bin/python /run/graft/scripts/build-flashinfer-aot.py modules /src/flashinfer /out \
       --version 0.7.0.post1 norm page rope
 
+# flashinfer: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-flashinfer AS stamped-flashinfer
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-flashinfer
+COPY --from=stamped-flashinfer /out/ /
+
 # b12x 1.5.1: the pristine sdist plus its patches; the result tree must equal the lock.
 FROM builder AS source-b12x
 RUN --network=none \
@@ -98,6 +106,14 @@ RUN --network=none \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 1.5.1
+
+# b12x: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-b12x AS stamped-b12x
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-b12x
+COPY --from=stamped-b12x /out/ /
 
 # lmcache 0.5.6: the pristine sdist plus its patches; the result tree must equal the lock.
 FROM builder AS source-lmcache
@@ -133,6 +149,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/lmcache /out lmcache 0.5.6
 
+# lmcache: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-lmcache AS stamped-lmcache
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-lmcache
+COPY --from=stamped-lmcache /out/ /
+
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages
 RUN --network=none \
@@ -146,17 +170,17 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-flashinfer,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-flashinfer,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-b12x,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-b12x,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-lmcache,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-lmcache,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp

@@ -70,6 +70,14 @@ RUN --network=none \
     /opt/venv/bin/python /run/graft/scripts/build-flashinfer-aot.py modules /src/flashinfer /out \
       --version 0.7.0.post1 norm page rope
 
+# flashinfer: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-flashinfer AS stamped-flashinfer
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-flashinfer
+COPY --from=stamped-flashinfer /out/ /
+
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages
 RUN --network=none \
@@ -83,7 +91,7 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-flashinfer,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-flashinfer,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp

@@ -63,9 +63,17 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gc25cdba2c
 
+# b12x: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-b12x AS stamped-b12x
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-b12x
+COPY --from=stamped-b12x /out/ /
+
 # flashinfer 0.6.18+cu133: the wheels in voipmonitor/vllm:flashinfer-wheels-fi1ac6942-cu133-torch213-20260820-r1@sha256:477a3b55b973df48b08a6dfae4a2a1e64c975a990dda22f65e31acd5217b86bb.
-FROM scratch AS build-flashinfer
-COPY --from=image-flashinfer /opt/flashinfer-wheels/ /out/
+FROM scratch AS built-flashinfer
+COPY --from=image-flashinfer /opt/flashinfer-wheels/ /
 
 # nccl: the commit.
 FROM builder AS source-nccl
@@ -95,6 +103,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-make.py /src/nccl /out --distribution nvidia-nccl-cu13 --version 2.31.2
 
+# nccl: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-nccl AS stamped-nccl
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-nccl
+COPY --from=stamped-nccl /out/ /
+
 # torch: the commit.
 FROM builder AS source-torch
 RUN --network=none \
@@ -116,7 +132,7 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     SOURCE_DATE_EPOCH="1577836800" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
-    --mount=type=bind,from=build-nccl,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-nccl,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh
@@ -130,6 +146,14 @@ RUN --network=none \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/torch /out torch 2.13.0
+
+# torch: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-torch AS stamped-torch
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-torch
+COPY --from=stamped-torch /out/ /
 
 # deepgemm: the commit.
 FROM builder AS source-deepgemm
@@ -152,7 +176,7 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     SOURCE_DATE_EPOCH="1577836800" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
-    --mount=type=bind,from=build-torch,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-torch,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh
@@ -166,6 +190,14 @@ RUN --network=none \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+ga6b593d28
+
+# deepgemm: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-deepgemm AS stamped-deepgemm
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-deepgemm
+COPY --from=stamped-deepgemm /out/ /
 
 # vllm: the commit, its heads merged onto it in this order; the tree must be the recipe's.
 #   pull 285 at d6b7377cbf27836241d04c9dd08725b7426d88eb
@@ -245,7 +277,7 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     VLLM_TARGET_DEVICE="cuda" \
     VLLM_USE_PRECOMPILED="0"
 RUN --network=none \
-    --mount=type=bind,from=build-torch,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-torch,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh
@@ -260,6 +292,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0.26.1rc0+infernal.invocation.cu133.r18.vllmf0fa1ce.b12x75787c7
 
+# vllm: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-vllm AS stamped-vllm
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-vllm
+COPY --from=stamped-vllm /out/ /
+
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages
 RUN --network=none \
@@ -268,32 +308,32 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-b12x,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-b12x,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-flashinfer,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-flashinfer,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-nccl,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-nccl,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-torch,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-torch,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-deepgemm,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-deepgemm,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-vllm,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-vllm,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp

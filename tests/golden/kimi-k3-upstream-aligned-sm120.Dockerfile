@@ -49,6 +49,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gb8c7153c3
 
+# b12x: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-b12x AS stamped-b12x
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-b12x
+COPY --from=stamped-b12x /out/ /
+
 # vllm: the commit; the tree must be the recipe's.
 FROM builder AS source-vllm
 RUN --network=none \
@@ -81,6 +89,14 @@ RUN --network=none \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0+ge08d796fb
 
+# vllm: its wheels, with the key of the component inside. Graft puts what its store has in the place of this stage.
+FROM build-vllm AS stamped-vllm
+RUN --network=none \
+    --mount=type=bind,from=scripts,source=stamp-wheels.py,target=/run/graft/scripts/stamp-wheels.py \
+    /opt/venv/bin/python /run/graft/scripts/stamp-wheels.py /out KEY
+FROM scratch AS built-vllm
+COPY --from=stamped-vllm /out/ /
+
 # Everything that is installed, rarely changed layers first; prebuilt wheels before what is compiled here.
 FROM foundation AS packages
 RUN --network=none \
@@ -89,12 +105,12 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-b12x,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-b12x,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp
 RUN --network=none \
-    --mount=type=bind,from=build-vllm,source=/out,target=/run/graft/wheels \
+    --mount=type=bind,from=built-vllm,target=/run/graft/wheels \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=install-wheels.sh,target=/run/graft/scripts/install-wheels.sh \
     bash /run/graft/scripts/install-wheels.sh && touch --date=@1577836800 /etc /run /tmp

@@ -26,7 +26,9 @@ REFERENCES = sorted(path.stem for path in (ROOT / "recipes" / "reference").glob(
 LOCKED = ["glm-dsa", "glm-dsa-lmcache"]
 RECIPES = [*LOCKED, *REFERENCES]
 #: Of a reference recipe the hashes are facts of the recipe; only what depends on Graft's own files is not shown.
-OWN_KEY = re.compile(r'(?<=-sm120-)[0-9a-f]{12}\b|(?<=dev.graft.key=")[0-9a-f]{64}')
+OWN_KEY = re.compile(
+    r'(?<=-sm120-)[0-9a-f]{12}\b|(?<=dev.graft.key=")[0-9a-f]{64}|(?<=stamp-wheels.py /out )[0-9a-f]{64}'
+)
 
 
 def rendered(arch: str, recipe: str = "glm-dsa") -> str:

@@ -7,6 +7,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,9 +15,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from distribution import distribution
 from tiny import SOURCE, Tiny, share_engine_programs
 
+from graft import engine
 from graft.build import measured, stage_seconds
+from graft.built.stamp import key_in
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from githost import GitHost, git_host
@@ -207,7 +211,7 @@ def test_a_component_from_git_is_built_once_and_found_again(built: Built) -> Non
     first = tiny.graft("image")
     assert tiny.image(first.reference).labels["dev.graft.component.answer.commit"] == commit
     log = tiny.paths.logs / "tiny-sm90-runtime.log"
-    assert "build-answer" in stage_seconds(log)
+    assert "build-answer" in stage_seconds(tiny.paths.logs / "tiny-sm90-components.log")
     # Without the host, the index and the network: everything is in the store, and all steps are in the cache.
     seen = len(built.host.seen)
     again = tiny.graft("image", "--rerun-gate", OFFLINE="1")
@@ -220,7 +224,7 @@ def test_a_component_from_git_is_built_once_and_found_again(built: Built) -> Non
 def test_components_build_at_once_and_unchanged_ones_do_not(built: Built) -> None:
     """Said by the builds in the engine's own log. What was compiled before comes from the compile cache."""
     tiny, answer, good = built.tiny, built.answer, built.answer.head
-    log = tiny.paths.logs / "tiny-sm90-runtime.log"
+    log = tiny.paths.logs / "tiny-sm90-components.log"
     pause = {"git": {"url": f"{HOST}/pause.git", "commit": built.pause.head}, "version": "1.0"}
     pause |= {"build": "python", "provides": "pause", "requires": []}
     try:
@@ -251,6 +255,45 @@ def test_components_build_at_once_and_unchanged_ones_do_not(built: Built) -> Non
         answer.git("checkout", "--quiet", good)
         built.recipe(good)
         tiny.graft("lock")
+
+
+def test_what_is_in_the_store_is_not_compiled_again(built: Built, tmp_path: Path) -> None:
+    """Neither after the engine forgot everything, nor on a host that has a registry alone; the image is the same."""
+    tiny = built.tiny
+    first = tiny.graft("image").reference
+    before = tiny.image(first)
+    planned = json.loads(tiny.graft("plan", "--json").out)["components"]["answer"]
+    assert planned["reused"]
+    mine = tiny.paths.store / "built" / "answer" / planned["key"]
+    (wheel,) = mine.glob("*.whl")
+    assert key_in(wheel) == planned["key"]
+    components = tiny.paths.logs / "tiny-sm90-components.log"
+    components.unlink()
+    running = engine.find(tiny.paths)
+    assert running is not None
+    with distribution(tmp_path / "registry") as registry:
+        build_yaml = tiny.root / "build.yaml"
+        kept = build_yaml.read_text()
+        data = yaml.safe_load(kept)
+        data["store"] = {"registry": f"{registry.host}/shared"}
+        build_yaml.write_text(yaml.safe_dump(data, sort_keys=False))
+        try:
+            assert "shared answer" in tiny.graft("image", "--rerun-gate").err
+            shutil.rmtree(tiny.paths.store / "built")
+            assert not json.loads(tiny.graft("plan", "--json").out)["components"]["answer"]["reused"]
+            pruned = [running.docker, "buildx", "prune", "--all", "--force"]
+            subprocess.run(pruned, env=running.env(), check=True, capture_output=True)
+            again = tiny.graft("image", "--rerun-gate")
+        finally:
+            build_yaml.write_text(kept)
+    assert "took answer" in again.err
+    ran = stage_seconds(tiny.paths.logs / "tiny-sm90-runtime.log")
+    assert "packages" in ran, "the engine forgot everything"
+    assert not {"build-answer", "source-answer", "stamped-answer"} & ran.keys()
+    assert not components.exists()
+    after = tiny.image(again.reference)
+    assert (after.layers, after.id) == (before.layers, before.id)
+    assert mine.is_dir()
 
 
 def test_a_build_may_not_do_everything(built: Built) -> None:

@@ -52,9 +52,9 @@ def test_sources_come_before_what_is_built_from_them() -> None:
     assert [b.name for b in made.sources] == ["cutlass", "mathlib"]
     assert [b.name for b in made.builds] == ["flashinfer", "nccl-built", "kernels"]
     assert [b.stages for b in made.builds] == [
-        ("source", "build-flashinfer-aot"),
-        ("source-tree", "build-make"),
-        ("source-tree", "build-python"),
+        ("source", "build-flashinfer-aot", "built"),
+        ("source-tree", "build-make", "built"),
+        ("source-tree", "build-python", "built"),
     ]
     assert {b.context for b in (*made.sources, *made.builds)} <= set(contexts_of(made))
     kernels = made.builds[2]
@@ -199,7 +199,7 @@ def test_the_dockerfile_of_a_tree() -> None:
     assert "from=source-cutlass,source=/src/cutlass,target=/src/cutlass" in stage
     assert "CUTLASS_DIR=/src/cutlass " in stage
     assert "MATH_DIR=/src/mathlib/include " in stage
-    assert "from=build-nccl-built,source=/out" in stage
+    assert "from=built-nccl-built," in stage
     assert "--needs numpy torch" in stage
     assert "--network=none" in stage
 

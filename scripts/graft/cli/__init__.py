@@ -20,6 +20,7 @@ from graft.cli.patch_verbs import PATCH_VERBS
 from graft.cli.receipt_verbs import RECEIPT_VERBS
 from graft.cli.recipe_verbs import RECIPE_VERBS
 from graft.cli.registry_verbs import KEY_VERBS, REGISTRY_VERBS
+from graft.cli.store_verbs import STORE_VERBS
 from graft.cli.verbs import VERBS
 from graft.console import Console
 from graft.errors import BadInput, GraftError, Interrupted
@@ -93,6 +94,8 @@ def parser() -> argparse.ArgumentParser:
     _add(
         receipt.add_subparsers(dest="receipt_verb", required=True, metavar="VERB", parser_class=_Parser), RECEIPT_VERBS
     )
+    store = verbs.add_parser("store", help="components that are compiled already, here and in the shared registry")
+    _add(store.add_subparsers(dest="store_verb", required=True, metavar="VERB", parser_class=_Parser), STORE_VERBS)
     keys = verbs.add_parser("key", help="keys for signatures")
     _add(keys.add_subparsers(dest="key_verb", required=True, metavar="VERB", parser_class=_Parser), KEY_VERBS)
     return top

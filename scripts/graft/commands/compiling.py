@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graft.budget import GIB, Machine, Work, share, this_machine
@@ -33,16 +33,25 @@ def compiled(planned: Plan, before: Mapping[str, str] | None) -> list[str]:
     return [b.name for b in planned.builds if f"component {b.name}" in changed] or [b.name for b in planned.builds]
 
 
-def jobs_of(session: Session, planned: Plan, *, is_local: bool, machine: Machine | None = None) -> dict[str, int]:
+def jobs_of(
+    session: Session,
+    planned: Plan,
+    *,
+    is_local: bool,
+    machine: Machine | None = None,
+    names: Collection[str] | None = None,
+) -> dict[str, int]:
     """Component -> compilers at once. Empty for an engine elsewhere, unless JOBS says it: each build looks itself.
 
-    machine: this one when None.
+    machine: this one when None. names: the components that the store does not have; all when None.
     """
     if not is_local and session.jobs is None:
         return {}
     if not is_local:
         machine = Machine(session.jobs or 1, session.jobs or 1)
     chosen = set(compiled(planned, last(session)))
+    if names is not None:
+        chosen = chosen & set(names) or set(names)
     peaks, known = _peaks(session), durations(session)
     work = []
     for build in planned.builds:

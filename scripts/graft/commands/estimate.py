@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from graft.budget import critical_path
 from graft.commands.session import Session
@@ -64,12 +64,16 @@ def needs_of(planned: Plan, name: str) -> frozenset[str]:
     return frozenset(build.component.needs)
 
 
-def estimate(session: Session, planned: Plan, before: Mapping[str, str] | None, missing: int) -> tuple[float, str]:
+def estimate(
+    session: Session, planned: Plan, before: Mapping[str, str] | None, missing: int, have: Collection[str] = ()
+) -> tuple[float, str]:
     """Seconds, and a sentence with the critical path: the steps that no other one can shorten.
 
-    missing: bytes to fetch. Components that do not need each other are compiled at once.
+    missing: bytes to fetch. have: the components that the store has.
+    Components that do not need each other are compiled at once.
     """
-    steps = build_steps(planned, before)
+    reused = {component_step(name, planned) for name in have}
+    steps = [step for step in build_steps(planned, before) if step not in reused]
     if not steps:
         return 0.0, "nothing differs from the last image: about a second when it is still there"
     known = durations(session)
@@ -94,7 +98,8 @@ def _before(planned: Plan, steps: list[str]) -> dict[str, list[str]]:
     needs = {step: ["fetch"] for step in steps}
     for step in steps:
         if step in components:
-            needs[step] += [component_step(other, planned) for other in needs_of(planned, components[step])]
+            others = [component_step(other, planned) for other in needs_of(planned, components[step])]
+            needs[step] += [other for other in others if other in steps]
     assemble = steps[-1]
     needs[assemble] += [step for step in steps if step != assemble]
     return {**needs, gate_step(planned): [assemble]}

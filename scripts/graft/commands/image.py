@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from graft.commands.compiling import check_disk, compiled_facts, jobs_of, note, once_more
+from graft.commands.compiling import check_disk, compiled_facts
+from graft.commands.components import build_components, find, share
 from graft.commands.estimate import FETCH_STEP, build_durations, durations, gate_step
 from graft.commands.operators import record_first
 from graft.commands.programs import bootstrap_programs, ready_engine
@@ -70,6 +71,8 @@ def image(session: Session, *, rerun_gate: bool = False, no_cache: bool = False,
                 gate(session, planned, engine, client, candidate, tests, rerun=rerun_gate)
                 durations(session).note({gate_step(planned): time.monotonic() - started})
         tag(client, candidate, planned)
+        if found is None or rerun_gate or no_cache:
+            share(session, planned)
     remember(session, planned)
     session.console.result(planned.tag, _facts(planned, candidate))
 
@@ -97,7 +100,7 @@ def build(
 
     host: given when `session` is of what an image says of itself, which has neither series nor host's programs.
     """
-    from graft.build import build_target, measured, prepare_contexts, stage_seconds
+    from graft.build import build_target, prepare_contexts, stage_seconds
     from graft.fetch import fetch
     from graft.render import render
 
@@ -107,20 +110,20 @@ def build(
     fetched = fetch(session.store, wanted(session, planned), session.console, offline=session.offline)
     if fetched > FETCH_SAMPLE:
         durations(session).note({FETCH_STEP: (time.monotonic() - started) * 1e9 / fetched})
+    found = {} if no_cache else find(session, planned)
     inputs = _inputs(session, planned, host)
     with session.console.step("lay out the build contexts"):
         folder = prepare_contexts(session.paths, planned, rendered, session.store, inputs)
     if engine.kind == "embedded":
         check_disk(session, planned)
-    jobs = jobs_of(session, planned, is_local=engine.host.startswith("unix://"))
+    compiled = build_components(session, planned, engine, rendered, folder, found, no_cache=no_cache)
     ids = []
     for target in ("runtime", "smoke"):
         log = session.paths.logs / f"{planned.recipe.recipe}-{planned.arch.name}-{target}.log"
         log.unlink(missing_ok=True)
         started = time.monotonic()
         with session.console.step(f"build {target}"):
-            build_with = functools.partial(
-                build_target,
+            made = build_target(
                 folder,
                 rendered,
                 planned,
@@ -130,14 +133,13 @@ def build(
                 session.console,
                 log,
                 no_cache=no_cache and target == "runtime",
+                built=[b.name for b in planned.builds],
             )
-            made = once_more(session, build_with, jobs)
         ids.append(made)
         if target == "runtime":
-            note(session, planned, measured(log))
-            durations(session).note(
-                build_durations(planned, last(session), stage_seconds(log), time.monotonic() - started)
-            )
+            stages = {**compiled.stages, **stage_seconds(log)}
+            total = compiled.total + time.monotonic() - started
+            durations(session).note(build_durations(planned, last(session), stages, total))
     return ids[0], ids[1]
 
 

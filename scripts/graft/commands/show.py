@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection
 from typing import Any
 
+from graft.commands.components import reused
 from graft.commands.estimate import estimate
 from graft.commands.session import Session, any_plan, last, wanted
 from graft.console import size
@@ -26,13 +28,14 @@ def show_plan(session: Session, *, why: bool = False, report: str = "table") -> 
         return
     console = session.console
     lacking = missing(session.store, wanted(session, planned))
-    columns, rows = ("layer", "what", "input", "key"), _rows(planned)
+    have = reused(session, planned)
+    columns, rows = ("layer", "what", "input", "key"), _rows(planned, have)
     console.table(planned.tag, columns, rows)
     fetch = f"to fetch: {len(lacking)} files, {size(sum(item.pin.size for item in lacking))}"
     console.say(fetch)
     before = last(session)
     reason = _why(before, planned.image)
-    seconds, rough = estimate(session, planned, before, sum(item.pin.size for item in lacking))
+    seconds, rough = estimate(session, planned, before, sum(item.pin.size for item in lacking), have)
     console.say(f"duration: {rough}")
     if why:
         console.say(reason)
@@ -44,7 +47,7 @@ def show_plan(session: Session, *, why: bool = False, report: str = "table") -> 
             "seconds": round(seconds),
             "duration": rough,
             "fetch": [{"file": item.file_name, "size": item.pin.size} for item in lacking],
-            "components": {b.name: _keyed(b.keyed) for b in planned.builds},
+            "components": {b.name: {**_keyed(b.keyed), "reused": b.name in have} for b in planned.builds},
             "overlays": {o.name: _keyed(o.keyed) for o in planned.overlays},
         },
     )
@@ -114,7 +117,7 @@ def show_render(session: Session) -> None:
     session.console.result(rendered.text.rstrip("\n"), data)
 
 
-def _rows(planned: Plan) -> list[list[str]]:
+def _rows(planned: Plan, have: Collection[str]) -> list[list[str]]:
     base = planned.lock.base
     rows = [["base", f"{len(base.packages)} Debian packages", size(sum(p.size for p in base.packages)), ""]]
     rows += [[layer.name, f"{len(layer.packages)} wheels", size(layer.size), ""] for layer in planned.layers]
@@ -124,6 +127,7 @@ def _rows(planned: Plan) -> list[list[str]]:
         what = f"compile {', '.join(build.component.modules)}" if build.component.modules else "build"
         origin = f" from {build.source.origin}" if build.source.tree else ""
         what = f"{what} for {planned.arch.nvcc}{origin}"
+        what = f"reused: {what}" if build.name in have else what
         rows.append([build.name, what, size(build.source.size), build.keyed.short])
     for overlay in planned.overlays:
         rows.append([overlay.name, f"{len(overlay.patched.installed)} patched files", "", overlay.keyed.short])

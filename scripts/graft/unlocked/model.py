@@ -190,7 +190,7 @@ def stages_of(component: Component) -> tuple[str, ...]:
     if component.image is not None:
         return ("build-image",)
     source = f"source-{component.kind}"
-    return (source,) if component.build is None else (source, f"build-{kind_of(component.build).stage}")
+    return (source,) if component.build is None else (source, f"build-{kind_of(component.build).stage}", "built")
 
 
 def skeleton_of(base: Base) -> tuple[str, str, str]:
