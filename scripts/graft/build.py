@@ -146,17 +146,20 @@ def build_target(
     console: Console,
     log: Path,
     *,
+    jobs: Mapping[str, int] | None = None,
     no_cache: bool = False,
     built: Collection[str] = (),
 ) -> str:
     """Build one target; returns the image id (`sha256:...`).
 
     built: the components whose wheels `place_built` has put there: nothing of them is compiled.
-    Raises PatchMismatch when a patched tree is not the locked one, BuildFailed for everything else.
+    jobs: of the other ones, component -> compiler processes at once; without it what cores and free memory allow there.
+    Raises PatchMismatch when a patched tree is not the locked one, OutOfMemory when compilers were killed for it,
+    BuildFailed for everything else.
     """
-    command = _command(plan, rendered, folder, docker, target, _secrets(plan, folder, {}), no_cache, built)
+    command = _command(plan, rendered, folder, docker, target, _secrets(plan, folder, jobs or {}), no_cache, built)
     command.iidfile.unlink(missing_ok=True)
-    _run(command, env, console, log, {})
+    _run(command, env, console, log, jobs or {})
     return command.iidfile.read_text(encoding="utf-8").strip()
 
 
@@ -171,7 +174,6 @@ def build_components(
     log: Path,
     *,
     jobs: Mapping[str, int] | None = None,
-    no_cache: bool = False,
     built: Collection[str] = (),
 ) -> str:
     """Build the wheels of components, at once where they do not need each other; returns the folder with one for each.
@@ -182,9 +184,7 @@ def build_components(
     """
     copies = "".join(f"COPY --from=built-{name} / /{name}/\n" for name in names)
     (folder / COMPONENTS_FILE).write_text(f"{rendered.text}\nFROM scratch AS components\n{copies}", encoding="utf-8")
-    command = _command(
-        plan, rendered, folder, docker, "components", _secrets(plan, folder, jobs or {}), no_cache, built
-    )
+    command = _command(plan, rendered, folder, docker, "components", _secrets(plan, folder, jobs or {}), built=built)
     out = folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     _run(replace(command, dockerfile=folder / COMPONENTS_FILE, output=out), env, console, log, jobs or {})

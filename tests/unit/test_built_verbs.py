@@ -187,12 +187,10 @@ class TestBuild:
         planned: Plan,
         folder: Path,
         found: dict[str, Entry] | None = None,
-        *,
-        no_cache: bool = False,
     ) -> None:
         engine = cast("Any", SimpleNamespace(docker=Path("docker"), host="tcp://none", env=lambda: {}))
         rendered = Rendered("FROM scratch\n", (), ())
-        wiring.build_components(session, planned, engine, rendered, folder, found or {}, no_cache=no_cache)
+        wiring.build_components(session, planned, engine, rendered, folder, found or {})
 
     def engine(
         self, monkeypatch: pytest.MonkeyPatch, item: Wanted, content: bytes, *, fails: bool = False
@@ -224,24 +222,6 @@ class TestBuild:
         assert placed.samefile(next(iter(entry.wheels())))
         self.compile(session, planned, folder, {"flashinfer": entry})
         assert len(asked) == 1
-
-    def test_all_is_compiled_without_cache_and_other_bytes_are_said(
-        self,
-        session: Session,
-        planned: Plan,
-        store: BuiltStore,
-        item: Wanted,
-        folder: Path,
-        monkeypatch: Any,
-        capfd: Said,
-    ) -> None:
-        entry = add(store, item)
-        self.engine(monkeypatch, item, b"now")
-        self.compile(session, planned, folder, no_cache=True)
-        assert "gave other bytes than the store has" in capfd.readouterr().err
-        (placed,) = (folder / "built-flashinfer").iterdir()
-        assert placed.read_bytes() != next(iter(entry.wheels())).read_bytes()
-        assert store.find(item) == entry
 
     def test_a_component_that_was_finished_is_kept_when_another_one_fails(
         self, session: Session, planned: Plan, store: BuiltStore, item: Wanted, folder: Path, monkeypatch: Any

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graft.built.store import BuiltStore, Entry, Wanted, mark
+from graft.built.store import BuiltStore, Entry, Wanted
 from graft.commands.compiling import jobs_of, note, once_more
 from graft.commands.session import Session
 from graft.errors import BadInput, BuildFailed, RegistryFailed
-from graft.hashes import file_sha256
 from graft.plan import Plan
 
 if TYPE_CHECKING:
@@ -80,13 +79,8 @@ def build_components(
     rendered: Rendered,
     folder: Path,
     found: Mapping[str, Entry],
-    *,
-    no_cache: bool = False,
 ) -> Compiled:
-    """Have the wheels of all components in the contexts; what was not `found` is compiled, and stored.
-
-    no_cache: compile what is in the store, too; what comes out then is what the image is made from.
-    """
+    """Have the wheels of all components in the contexts; what was not `found` is compiled, and stored."""
     from graft import build
 
     for name, entry in found.items():
@@ -111,18 +105,17 @@ def build_components(
     )
     with session.console.step(f"build {', '.join(missing)}"):
         try:
-            out = Path(once_more(session, functools.partial(run, missing, no_cache=no_cache), jobs))
+            out = Path(once_more(session, functools.partial(run, missing), jobs))
         except BuildFailed:
             # A component that is finished stays finished, also where the engine's cache is thrown away.
             done = [name for name in missing if f"built-{name}" in build.stage_seconds(log)]
-            if done and not no_cache:
+            if done:
                 # The error to tell is the first one.
                 with suppress(BuildFailed):
                     _keep(session, planned, Path(run(done, jobs=jobs)), done)
             raise
-    wheels = _keep(session, planned, out, missing)
-    for name, paths in wheels.items():
-        build.place_built(folder, name, paths)
+    for name, entry in _keep(session, planned, out, missing).items():
+        build.place_built(folder, name, entry.wheels())
     note(session, planned, build.measured(log))
     return Compiled(build.stage_seconds(log), time.monotonic() - started)
 
@@ -157,24 +150,10 @@ def store_registry(session: Session) -> Registry:
     return registry
 
 
-def _keep(session: Session, planned: Plan, out: Path, names: Collection[str]) -> dict[str, list[Path]]:
-    """What was compiled into the store; the wheels that the image is made from, by component."""
+def _keep(session: Session, planned: Plan, out: Path, names: Collection[str]) -> dict[str, Entry]:
+    """What was compiled into the store."""
     store, wanted = store_of(session), wanted_of(planned)
-    made: dict[str, list[Path]] = {}
-    for name in names:
-        wheels = sorted((out / name).glob("*.whl"))
-        hashes = {wheel.name: file_sha256(wheel) for wheel in wheels}
-        there = store.find(wanted[name])
-        if there is not None and {file.name: file.sha256 for file in there.record.files} != hashes:
-            session.console.warn(
-                f"{name} gave other bytes than the store has under the same key: what was made now is used"
-            )
-            for wheel in wheels:
-                mark(wheel, hashes[wheel.name])
-            made[name] = wheels
-        else:
-            made[name] = list((there or store.add(wanted[name], wheels)).wheels())
-    return made
+    return {name: store.add(wanted[name], sorted((out / name).glob("*.whl"))) for name in names}
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
-from graft.commands.compiling import check_disk, compiled_facts
-from graft.commands.components import build_components, find, share
+from graft.commands.compiling import check_disk, compiled_facts, jobs_of, note, once_more
+from graft.commands.components import Compiled, build_components, find, share
 from graft.commands.estimate import FETCH_STEP, build_durations, durations, gate_step
 from graft.commands.operators import record_first
 from graft.commands.programs import bootstrap_programs, ready_engine
@@ -100,7 +100,7 @@ def build(
 
     host: given when `session` is of what an image says of itself, which has neither series nor host's programs.
     """
-    from graft.build import build_target, prepare_contexts, stage_seconds
+    from graft.build import build_target, measured, prepare_contexts, stage_seconds
     from graft.fetch import fetch
     from graft.render import render
 
@@ -116,14 +116,21 @@ def build(
         folder = prepare_contexts(session.paths, planned, rendered, session.store, inputs)
     if engine.kind == "embedded":
         check_disk(session, planned)
-    compiled = build_components(session, planned, engine, rendered, folder, found, no_cache=no_cache)
+    compiled, built, jobs = Compiled({}, 0.0), [], {}
+    if no_cache:
+        # All of it in one go, as the Dockerfile says it: nothing of the store, and no step twice.
+        jobs = jobs_of(session, planned, is_local=engine.host.startswith("unix://"))
+    else:
+        compiled = build_components(session, planned, engine, rendered, folder, found)
+        built = [b.name for b in planned.builds]
     ids = []
     for target in ("runtime", "smoke"):
         log = session.paths.logs / f"{planned.recipe.recipe}-{planned.arch.name}-{target}.log"
         log.unlink(missing_ok=True)
         started = time.monotonic()
         with session.console.step(f"build {target}"):
-            made = build_target(
+            build_with = functools.partial(
+                build_target,
                 folder,
                 rendered,
                 planned,
@@ -133,10 +140,13 @@ def build(
                 session.console,
                 log,
                 no_cache=no_cache and target == "runtime",
-                built=[b.name for b in planned.builds],
+                built=built,
             )
+            made = once_more(session, build_with, jobs)
         ids.append(made)
         if target == "runtime":
+            if no_cache:
+                note(session, planned, measured(log))
             stages = {**compiled.stages, **stage_seconds(log)}
             total = compiled.total + time.monotonic() - started
             durations(session).note(build_durations(planned, last(session), stages, total))
