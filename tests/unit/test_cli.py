@@ -477,7 +477,7 @@ def test_every_verb_has_its_exit_codes_documented() -> None:
     page = (SOURCE / "docs" / "exit-codes.md").read_text(encoding="utf-8")
     listed = [name for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE) for name in re.findall("`([^`]+)`", row)]
     groups = {"patch": cli.PATCH_VERBS, "bundle": cli.BUNDLE_VERBS, "recipe": cli.RECIPE_VERBS}
-    groups |= {"receipt": cli.RECEIPT_VERBS, "key": cli.KEY_VERBS}
+    groups |= {"receipt": cli.RECEIPT_VERBS, "key": cli.KEY_VERBS, "store": cli.STORE_VERBS}
     verbs = [*cli.VERBS, *cli.IMAGE_VERBS, *cli.REGISTRY_VERBS]
     verbs += [f"{group} {name}" for group, table in groups.items() for name in table]
     assert sorted(listed) == sorted(verbs)
