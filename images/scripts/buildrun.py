@@ -67,6 +67,9 @@ done
 exec ccache "${{words[@]}}"
 """
 OUT_OF_MEMORY = re.compile(r"\bKilled\b|signal 9|std::bad_alloc|Cannot allocate memory")
+#: Of what Python raised last: a build may try a module that it can do without.
+RAISED = re.compile(r"\w*(?:Error|Exception)\b: ")
+NOT_THERE = re.compile(r"ModuleNotFoundError: No module named '([^'.]+)")
 MAX_LINES = 3
 GRACE_SECONDS = 1.0
 
@@ -220,7 +223,11 @@ def _why(lines: Sequence[str], rc: int, asked: Sequence[str]) -> str:
         )
     if any(OUT_OF_MEMORY.search(line) for line in lines) or rc in (-9, 137):
         return out_of_memory(cause(lines))
-    return f"it ended with {rc}: {cause(lines)}"
+    said = cause(lines)
+    last = next((line.strip() for line in reversed(lines) if RAISED.match(line.strip())), "")
+    if (absent := NOT_THERE.match(last)) and last in said:
+        return f"it wanted to import {absent[1]}, which is not there: name its distribution in `build_requires`"
+    return f"it ended with {rc}: {said}"
 
 
 def _end_soon(process: subprocess.Popen[bytes]) -> None:

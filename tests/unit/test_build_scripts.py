@@ -267,6 +267,15 @@ def test_a_compiler_is_what_its_programs_are(buildrun: ModuleType, tmp_path: Pat
     assert len({before, second, buildrun.compiler_id(env)}) == 3
 
 
+def test_a_module_that_is_not_there_is_a_build_requirement(buildrun: ModuleType) -> None:
+    line = "ModuleNotFoundError: No module named 'grpc_tools.protoc'"
+    assert buildrun._why(["x", line, "y"], 1, []) == (
+        "it wanted to import grpc_tools, which is not there: name its distribution in `build_requires`"
+    )
+    for other in ("RuntimeError: no compiler", "x.c:1:1: error: y"):
+        assert "build_requires" not in buildrun._why([line, other], 1, [])
+
+
 # The tree
 
 
