@@ -43,14 +43,14 @@ class Shelf:
             self._put(name, version, f"{info.removesuffix('.dist-info')}-py3-none-any.whl", buffer.getvalue(), more)
         )
 
-    def sdist(self, name: str, version: str, *lines: str) -> None:
+    def sdist(self, name: str, version: str, *lines: str, **more: Any) -> None:
         buffer = io.BytesIO()
         with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
             text = _headers(name, version, lines).encode()
             member = tarfile.TarInfo(f"{name}-{version}/PKG-INFO")
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text))
-        self.sources[name] = self._put(name, version, f"{name}-{version}.tar.gz", buffer.getvalue(), {})
+        self.sources[name] = self._put(name, version, f"{name}-{version}.tar.gz", buffer.getvalue(), more)
 
     def _put(self, name: str, version: str, file: str, data: bytes, more: Data) -> Data:
         pin = {
