@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from packaging.version import Version
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from graft.errors import BadInput
-from graft.yamlio import Model
+from graft.yamlio import Model, grammar
 
-Capability = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]?\.[0-9]$")]
-CudaVersion = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]\.[0-9]$")]
+Capability = Annotated[str, grammar(r"[1-9][0-9]?\.[0-9]", "a compute capability such as 9.0")]
+CudaVersion = Annotated[str, grammar(r"[1-9][0-9]\.[0-9]", "a CUDA version such as 13.0")]
 NAME = re.compile(r"^sm[1-9][0-9]{1,2}$")
 
 
@@ -26,7 +26,7 @@ class ArchRow(Model):
     """One row of the table: what cannot be derived."""
 
     capability: Capability
-    suffix: Annotated[str, StringConstraints(pattern=r"^a$")] | None = None
+    suffix: Annotated[str, grammar(r"a", "a suffix that nvcc has for one architecture: a")] | None = None
     cuda: CudaVersion
     family: CudaVersion | None = None
     devices: tuple[str, ...] = Field(min_length=1, strict=False)

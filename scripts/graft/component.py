@@ -10,15 +10,15 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
-from pydantic import Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from graft.kinds import modules_of
 from graft.project import DebianName, Distribution, Slug
 from graft.release import EnvKey, EnvValue
-from graft.sources import ArchiveSource, GitSource, ImageSource, grammar
-from graft.yamlio import Model
+from graft.sources import ArchiveSource, GitSource, ImageSource
+from graft.yamlio import Model, grammar
 
-Module = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
+Module = Annotated[str, grammar(r"[a-z0-9_]+", "the name of a module: lower-case letters, digits, _")]
 DEBIAN_VERSION = re.compile(r"^(?:[0-9]+:)?[0-9][A-Za-z0-9.+~]*(?:-[A-Za-z0-9.+~]+)*$")
 Part = Annotated[str, grammar(r"[A-Za-z0-9][A-Za-z0-9_. /-]*", "the name of a part, as the log of its build has it")]
 #: A component, or a folder of its tree: `cutlass`, `flashinfer/3rdparty/cutlass`.
@@ -79,7 +79,7 @@ class Component(Model):
     version: str
     allow: str | None = None
     index: Slug | None = None
-    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{7,40}$")] | None = None
+    commit: Annotated[str, grammar(r"[0-9a-f]{7,40}", "a commit: 7 to 40 hex digits in lower case")] | None = None
     overrides: Slug | None = None
     build: Slug | None = None
     build_requires: tuple[str, ...] = Field(default=(), strict=False)

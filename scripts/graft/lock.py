@@ -35,6 +35,10 @@ Use = Literal["image", "build", "tool"]
 Part = Literal["packages", "base", "patches"]
 
 
+class NewerFormat(BadInput):
+    """A newer Graft wrote it: this one neither reads nor replaces it."""
+
+
 class FilePin(Model):
     """One file of the package index; size in bytes.
 
@@ -279,10 +283,7 @@ def load_lock(paths: Paths, recipe: str) -> Lock:
         found = document.data.get("lock")
         if isinstance(found, int) and found < FORMAT:
             raise LockStale(f"the lock has format {found}, this Graft writes {FORMAT}", where=where, cure=cure)
-        if isinstance(found, int) and found > FORMAT:
-            raise BadInput(
-                f"the lock has format {found}, this Graft reads {FORMAT}", where=where, cure="use a newer Graft"
-            )
+        refuse_newer(found, FORMAT, "the lock", where)
     lock = validate(document, Lock)
     if lock.recipe != recipe:
         raise BadInput(f"this is the lock of recipe {lock.recipe!r}", where=where, cure=cure)
@@ -298,6 +299,12 @@ def load_lock(paths: Paths, recipe: str) -> Lock:
             "requirements.txt does not fit the lock", where=paths.relative(paths.requirements(recipe)), cure=cure
         )
     return lock
+
+
+def refuse_newer(found: object, known: int, what: str, where: str) -> None:
+    """Raises NewerFormat when a file that Graft writes has a format that this Graft does not know yet."""
+    if isinstance(found, int) and found > known:
+        raise NewerFormat(f"{what} has format {found}, this Graft reads {known}", where=where, cure="use a newer Graft")
 
 
 def check_fresh(paths: Paths, lock: Lock, inputs: Mapping[Part, str]) -> None:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, field_validator
 
 from graft.errors import BadInput
-from graft.lock import write_atomic
+from graft.hashes import digest_of
+from graft.lock import Sha256, refuse_newer, write_atomic
 from graft.paths import Paths
 from graft.project import Slug
 from graft.yamlio import Model, dump, parse, validate
 
-FORMAT = 1
+FORMAT = 2
 HEADER = (
     "Made by `make image` with its first green gate, and by `make lock OPERATORS=1`; do not edit.\n"
     "file below site-packages (torch: what importing it registers) -> operators, each with the keys that have a kernel."
@@ -49,11 +50,12 @@ class Recorded(Model):
 
 
 class OperatorList(Model):
-    """The whole file."""
+    """The whole file; digest: of everything above it, so that an edit by hand is seen."""
 
-    operators: Literal[1]
+    operators: Literal[2]
     recipe: str
     recorded: tuple[Recorded, ...] = Field(min_length=1, strict=False)
+    digest: Sha256
 
     @field_validator("recorded")
     @classmethod
@@ -72,7 +74,8 @@ class OperatorList(Model):
 def load_operators(paths: Paths, recipe: str, arches: Sequence[str]) -> OperatorList | None:
     """The recipe's recorded operators; None where there is no such file.
 
-    Raises BadInput for a file that Graft did not write, or that has an architecture which is none of the recipe's.
+    Raises BadInput for a file that this Graft did not write, or that has an architecture which is none of the
+    recipe's.
     """
     path = paths.operators(recipe)
     where = paths.relative(path)
@@ -80,7 +83,16 @@ def load_operators(paths: Paths, recipe: str, arches: Sequence[str]) -> Operator
     if not path.is_file():
         return None
     try:
-        found = validate(parse(path.read_bytes(), path), OperatorList)
+        document = parse(path.read_bytes(), path)
+        data = document.data if isinstance(document.data, dict) else {}
+        written = data.get("operators")
+        refuse_newer(written, FORMAT, "the list of operators", where)
+        if written == 1:
+            anew = f"remove it: the next green gate, or make lock OPERATORS=1 RECIPE={recipe}, records it again"
+            raise BadInput(f"the list of operators has format 1, this Graft writes {FORMAT}", where=where, cure=anew)
+        found = validate(document, OperatorList)
+        if digest_of({key: value for key, value in data.items() if key != "digest"}) != found.digest:
+            raise BadInput("the list of operators was edited by hand: its digest does not fit", where=where)
     except BadInput as problem:
         problem.cure = problem.cure or cure
         raise
@@ -102,10 +114,13 @@ def with_recorded(old: OperatorList | None, recipe: str, arch: str, files: Opera
         same.add(arch)
     else:
         groups.append(({arch}, new))
-    recorded = [{"arches": sorted(arches, key=_number), "files": held} for arches, held in groups if arches]
-    return OperatorList.model_validate(
-        {"operators": FORMAT, "recipe": recipe, "recorded": sorted(recorded, key=lambda one: _number(one["arches"][0]))}
-    )
+    entries = [{"arches": sorted(arches, key=_number), "files": held} for arches, held in groups if arches]
+    body: dict[str, Any] = {
+        "operators": FORMAT,
+        "recipe": recipe,
+        "recorded": sorted(entries, key=lambda one: _number(one["arches"][0])),
+    }
+    return OperatorList.model_validate({**body, "digest": digest_of(body)})
 
 
 def write_operators(paths: Paths, new: OperatorList) -> None:

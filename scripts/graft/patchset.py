@@ -16,20 +16,24 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import Field, StringConstraints, field_validator
 
 from graft.errors import BadInput
-from graft.yamlio import Document, Model, Position, findings_error, read, validate
+from graft.yamlio import Document, Model, Position, findings_error, grammar, read, validate
 
 PATCH_ID = re.compile(r"^[a-z0-9]+(?:-[a-z0-9]+)*$")
 ID_RULE = "lower-case letters and digits with single dashes between them, no number in front"
 
-Sentence = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", min_length=1, max_length=1000)]
-Url = Annotated[str, StringConstraints(pattern=r"^https://[^\s/]+(?:/[^\s]*)?$", max_length=500)]
-ComponentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
-TestFile = Annotated[str, StringConstraints(pattern=r"^tests/test_[a-z0-9_]+\.py$")]
-Arch = Annotated[str, StringConstraints(pattern=r"^sm[0-9]{2,3}$")]
+Sentence = Annotated[
+    str, grammar(r"[^\x00-\x1f\x7f]+", "one line of text: it says nothing, or holds control characters", 1000)
+]
+Url = Annotated[str, grammar(r"https://[^\s/]+(?:/[^\s]*)?", "an https address", 500)]
+ComponentName = Annotated[
+    str, grammar(r"[a-z0-9][a-z0-9-]*", "the name of a component: lower-case letters, digits, dashes")
+]
+TestFile = Annotated[str, grammar(r"tests/test_[a-z0-9_]+\.py", "a test such as tests/test_fix_it.py")]
+Arch = Annotated[str, grammar(r"sm[0-9]{2,3}", "an architecture such as sm90")]
 
-CommitId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-Version = Annotated[str, StringConstraints(pattern=r"^[0-9]+(?:\.[0-9A-Za-z]+)*$")]
-SourceFile = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f\\]+$", max_length=1024)]
+CommitId = Annotated[str, grammar(r"[0-9a-f]{40}", "a commit: 40 hex digits in lower case")]
+Version = Annotated[str, grammar(r"[0-9]+(?:\.[0-9A-Za-z]+)*", "a version such as 0.33.0")]
+SourceFile = Annotated[str, grammar(r"[^\x00-\x1f\x7f\\]+", "a path in the source", 1024)]
 
 Upstream = Literal["pending", "submitted", "backport", "denied", "inappropriate"]
 Target = Literal["source", "wheel"]

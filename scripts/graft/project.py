@@ -7,29 +7,38 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from packaging.utils import canonicalize_name
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from graft.arch import NAME, ArchRow, CudaVersion
+from graft.arch import NAME, ArchRow
 from graft.errors import BadInput
 from graft.release import EnvKey, EnvValue
 from graft.sources import Digest, HttpsPrefix, ImagePath, Reference
-from graft.yamlio import Model, load
+from graft.yamlio import Model, grammar, load, sized
 
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=63)]
-Distribution = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:-[a-z0-9]+)*$")]
-DebianName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9+.-]+$")]
-Suite = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z-]+$")]
-Bytes = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]*(MB|GB)$")]
+LOWER_NAME = "a name: lower-case letters, digits, and single . _ - between them"
+Slug = Annotated[str, grammar(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", LOWER_NAME, 63)]
+Distribution = Annotated[
+    str, grammar(r"[a-z0-9]+(?:-[a-z0-9]+)*", "a distribution: lower-case letters, digits, single dashes between them")
+]
+DebianName = Annotated[str, grammar(r"[a-z0-9][a-z0-9+.-]+", "the name of a Debian package")]
+Suite = Annotated[str, grammar(r"[a-z][a-z-]+", "the name of a Debian suite, such as bookworm")]
+Bytes = Annotated[str, *sized(r"[1-9][0-9]*(MB|GB)", "40GB (units: MB, GB)")]
+_IN_TAG = r"[A-Za-z0-9_.-]*"
 ChannelTemplate = Annotated[
-    str,
-    StringConstraints(pattern=r"^(?:[A-Za-z0-9_.-]*\{recipe\}[A-Za-z0-9_.-]*\{arch\}[A-Za-z0-9_.-]*)$", max_length=60),
+    str, grammar(rf"{_IN_TAG}\{{recipe\}}{_IN_TAG}\{{arch\}}{_IN_TAG}", "a tag such as {recipe}-{arch}-stable", 60)
 ]
 Address = Annotated[
     str,
-    StringConstraints(pattern=r"^[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*$", max_length=255),
+    grammar(
+        r"[A-Za-z0-9.-]+(?::[0-9]{1,5})?(?:/[a-z0-9]+(?:[._-]+[a-z0-9]+)*)*",
+        "a registry such as ghcr.io/me/vllm: host[:port][/path], without https://",
+        255,
+    ),
 ]
-KeyFile = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$")]
-TagTemplate = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_{}.-]+$")]
+KeyFile = Annotated[
+    str, grammar(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*", "a file of the project")
+]
+TagTemplate = Annotated[str, grammar(r"[A-Za-z0-9_{}.-]+", "a tag such as {recipe}-{arch}")]
 
 
 class Bootstrap(Model):
@@ -61,9 +70,9 @@ class Base(Model):
     toolkit: ImagePath | None = None
     venv: Literal["new", "over-system", "kept"] = "new"
     env: dict[EnvKey, EnvValue | None] = Field(default_factory=dict)
-    python: CudaVersion | Annotated[str, StringConstraints(pattern=r"^3\.[0-9]{1,2}$")]
-    glibc: Annotated[str, StringConstraints(pattern=r"^2\.[0-9]{2}$")]
-    machine: Annotated[str, StringConstraints(pattern=r"^x86_64$")]
+    python: Annotated[str, grammar(r"3\.[0-9]{1,2}", "a Python version such as 3.11")]
+    glibc: Annotated[str, grammar(r"2\.[0-9]{2}", "a version of glibc such as 2.36")]
+    machine: Annotated[str, grammar(r"x86_64", "x86_64")]
     runtime: tuple[DebianName, ...] = Field(default=(), strict=False)
     builder: tuple[DebianName, ...] = Field(strict=False)
 
@@ -145,7 +154,7 @@ class Project(Model):
 
     recipe: Slug
     arch: str
-    repository: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._/-][a-z0-9]+)*$")]
+    repository: Annotated[str, grammar(r"[a-z0-9]+(?:[._/-][a-z0-9]+)*", LOWER_NAME)]
     arches: dict[str, ArchRow]
     bases: dict[Slug, Base]
     toolkit: tuple[Distribution, ...] = Field(strict=False)
@@ -198,5 +207,5 @@ def load_project(path: Path) -> Project:
     """build.yaml as a model. Raises BadInput."""
     project = load(path, Project)
     if project.recipe and not (path.parent / "recipes").is_dir():
-        raise BadInput("the project has no folder recipes/", where=str(path))
+        raise BadInput("the project has no folder recipes/", where=str(path), cure="git checkout recipes")
     return project

@@ -10,31 +10,31 @@ from pathlib import Path
 from typing import Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from graft.agreement import EnvChoice, Finding, apt_findings, component_findings, env_findings, floating_findings
 from graft.arch import Arch, CudaVersion, check_cuda, select
 from graft.component import Component as Component
 from graft.errors import BadInput
 from graft.paths import Paths
-from graft.project import Distribution, Project, Slug
+from graft.project import LOWER_NAME, Distribution, Project, Slug
 from graft.release import EnvKey, EnvValue, Launch, Measured, Profile, Published, ReferenceTemplate
 from graft.sources import Sentence
-from graft.yamlio import Document, Model, findings_error, read, validate
+from graft.yamlio import Document, Model, findings_error, grammar, read, sized, validate
 
 RECIPE_NAME = re.compile(r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$")
-PatchRef = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*/[a-z0-9]+(?:-[a-z0-9]+)*$")]
-Date = Annotated[str, StringConstraints(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$")]
+PatchRef = Annotated[str, grammar(r"[a-z0-9][a-z0-9-]*/[a-z0-9]+(?:-[a-z0-9]+)*", "a patch such as vllm/fix-it")]
+Date = Annotated[str, grammar(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]", "a day such as 2026-06-21")]
 
 #: What `launch` is called among the profiles, and the smoke test that reads them.
 LAUNCH, START_TEST = "launch", "start"
 #: The smoke test that holds the size budget.
 SIZE_TEST = "size"
-Bytes = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}(?:\.[0-9]{1,3})?(?:kB|MB|GB)$")]
+Bytes = Annotated[str, *sized(r"[1-9][0-9]{0,5}(?:\.[0-9]{1,3})?(?:kB|MB|GB)", "9.5GB (units: kB, MB, GB)")]
 UNITS = {"kB": 1_000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 #: A recipe that moves is named by its day too.
-ReleaseName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=63)]
+ReleaseName = Annotated[str, grammar(r"[a-z0-9]+(?:[._-][a-z0-9]+)*", LOWER_NAME, 63)]
 
 
 class Constraint(Model):
@@ -61,12 +61,23 @@ class Waiver(Model):
     file: a glob relative to site-packages; for a rule, over what its findings are about.
     """
 
-    check: Annotated[str, StringConstraints(pattern=r"^(?:lint/)?[a-z0-9]+(?:[._-][a-z0-9]+)*$", max_length=80)]
-    file: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./*?+-]+$")]
+    check: Annotated[str, grammar(r"(?:lint/)?[a-z0-9]+(?:[._-][a-z0-9]+)*", "a smoke test, or lint/ and a rule", 80)]
+    file: Annotated[
+        str, grammar(r"[A-Za-z0-9_./*?+-]+", "a file, or a glob of * and ?: letters, digits, and . _ / + -")
+    ]
     package: Distribution | None = None
     arch: str | None = None
     reason: Sentence
     until: Sentence
+
+    @field_validator("file")
+    @classmethod
+    def _reaches(cls, value: str) -> str:
+        if ".." in value.split("/"):
+            raise ValueError(f"{value!r}: nothing is found above site-packages: write the path without ..")
+        if "**" in value:
+            raise ValueError(f"{value!r}: write * for **: it stands for slashes too")
+        return value
 
     @property
     def of_gate(self) -> bool:
@@ -165,8 +176,11 @@ def recipe_path_checked(paths: Paths, name: str, where: str = "RECIPE") -> None:
 
 
 def load_recipe(paths: Paths, project: Project, name: str) -> Recipe:
-    """One recipe, checked against build.yaml. Raises BadInput with every finding."""
+    """One recipe, checked against build.yaml. Raises BadInput with every finding, and for a name that two have."""
     recipe_path_checked(paths, name)
+    _, twice = every_recipe(paths, name)
+    if twice:
+        raise twice[0]
     return recipe_of(read(paths.recipe(name)), project, name)
 
 
@@ -183,22 +197,38 @@ def smoke_file(folder: Path, name: str, where: str | None = None) -> Path:
     """The file of a smoke test, named as the recipe names it. Raises BadInput when `folder` has none of that name."""
     path = folder / f"{name.replace('-', '_')}.py"
     if not path.is_file():
-        there = ", ".join(sorted(found.stem.replace("_", "-") for found in folder.glob("*.py")))
-        raise BadInput(f"there is no smoke test {name!r}", where=where or str(path), cure=f"there is: {there}")
+        raise BadInput(f"there is no smoke test {name!r}", where=where or str(path), cure=smoke_tests(folder))
     return path
+
+
+def smoke_tests(folder: Path) -> str:
+    """Which smoke tests there are, as what to do about one that is not."""
+    there = ", ".join(sorted(found.stem.replace("_", "-") for found in folder.glob("*.py")))
+    return f"there is: {there}" if there else f"{folder} holds no tests: git checkout images"
 
 
 def recipe_names(paths: Paths) -> list[str]:
     """All recipes of the project, sorted: those of recipes/ and of its folders. Raises BadInput for one name twice."""
-    files = sorted([*paths.recipes.glob("*.yaml"), *paths.recipe_folders("*.yaml")], key=lambda path: path.stem)
-    for one, other in itertools.pairwise(files):
-        if one.stem == other.stem:
-            raise BadInput(
-                f"two recipes are named {one.stem}: {paths.relative(one)} and {paths.relative(other)}",
-                where=paths.relative(other),
-                cure="a lock and a tag are named after the recipe alone: rename one",
-            )
-    return [path.stem for path in files]
+    names, twice = every_recipe(paths)
+    if twice:
+        raise twice[0]
+    return names
+
+
+def every_recipe(paths: Paths, name: str = "*") -> tuple[list[str], list[BadInput]]:
+    """The names of all recipes (or of those called `name`), sorted and each once, and what is wrong with doubles."""
+    files = [*paths.recipes.glob(f"{name}.yaml"), *paths.recipe_folders(f"{name}.yaml")]
+    files.sort(key=lambda path: path.stem)
+    twice = [
+        BadInput(
+            f"two recipes are named {one.stem}: {paths.relative(one)} and {paths.relative(other)}",
+            where=paths.relative(other),
+            cure="a lock and a tag are named after the recipe alone: rename one",
+        )
+        for one, other in itertools.pairwise(files)
+        if one.stem == other.stem
+    ]
+    return list(dict.fromkeys(path.stem for path in files)), twice
 
 
 def select_arch(recipe: Recipe, project: Project, name: str, where: str) -> Arch:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from graft.sources import Digest, Sentence, grammar
-from graft.yamlio import Model
+from graft.sources import Digest, Sentence
+from graft.yamlio import Model, grammar
 
-EnvKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+EnvKey = Annotated[str, grammar(r"[A-Za-z_][A-Za-z0-9_]*", "the name of a variable")]
 #: Nothing that a Dockerfile or a shell would expand or end a word at.
-EnvValue = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_./:,;=+@%^~ -]*$", max_length=1000)]
+EnvValue = Annotated[
+    str,
+    grammar(
+        r"[A-Za-z0-9_./:,;=+@%^~ -]*",
+        "taken: letters, digits, spaces, and _ . / : , ; = + @ % ^ ~ -",
+        1000,
+        shown=False,
+    ),
+]
 Argument = Annotated[str, grammar(r"[A-Za-z0-9_./:,=+@%^~-]+", "one argument: no space, quote, $ or other shell word")]
 ModelName = Annotated[str, grammar(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9._-]+", "a model such as zai-org/GLM-5")]
 _REPOSITORY = r"(?:[a-z0-9.-]+(?::[0-9]{1,5})?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*"

@@ -6,27 +6,16 @@ tree, a sha256, a digest) says which bytes; an address, a ref or a number only s
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
-from graft.yamlio import Model
+from graft.yamlio import Model, grammar
 
-Sentence = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_length=300)]
-
-
-def grammar(pattern: str, what: str, longest: int = 300) -> AfterValidator:
-    """A validator whose refusal says `'value' is not <what>`."""
-    compiled = re.compile(pattern)
-
-    def check(value: str) -> str:
-        if len(value) > longest or not compiled.fullmatch(value):
-            raise ValueError(f"{value[:80]!r} is not {what}")
-        return value
-
-    return AfterValidator(check)
-
+#: One line of text for people.
+Sentence = Annotated[
+    str, grammar(r"[^\x00-\x1f\x7f]+", "one line of text: it says nothing, or holds control characters")
+]
 
 _HOST = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?(?::[0-9]{1,5})?"
 #: No `..`, nothing that is encoded, no credentials, no query: an address is looked at by people and by logs.

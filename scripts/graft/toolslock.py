@@ -15,7 +15,7 @@ from pydantic import Field
 from graft.apt import DebPin
 from graft.errors import BadInput, LockStale
 from graft.hashes import digest_of
-from graft.lock import Sha256, write_atomic
+from graft.lock import Sha256, refuse_newer, write_atomic
 from graft.paths import Paths
 from graft.project import Project, Suite
 from graft.yamlio import Model, dump, parse, validate
@@ -78,9 +78,7 @@ def load_tools(paths: Paths, project: Project) -> ToolsLock:
         raise LockStale("the programs that Graft runs on the host are not locked", where=where, cure=CURE)
     document = parse(path.read_bytes(), path)
     found = document.data.get("tools") if isinstance(document.data, dict) else None
-    if isinstance(found, int) and found > FORMAT:
-        message = f"the lock of the host's programs has format {found}, this Graft reads {FORMAT}"
-        raise BadInput(message, where=where, cure="use a newer Graft")
+    refuse_newer(found, FORMAT, "the lock of the host's programs", where)
     lock = validate(document, ToolsLock)
     if digest_of({key: value for key, value in document.data.items() if key != "digest"}) != lock.digest:
         raise BadInput(

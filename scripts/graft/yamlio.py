@@ -8,12 +8,15 @@ as `file:line: what` with a suggestion, all of them at once, as BadInput.
 from __future__ import annotations
 
 import difflib
+import errno
+import re
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from graft.errors import BadInput
 
@@ -27,6 +30,16 @@ Dumper: type[Any] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 PLAIN_TAGS = frozenset({"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"})
 
+#: pydantic's kinds of error, and what the user is told instead.
+WORDS = {
+    "tuple_type": "a list is expected",
+    "list_type": "a list is expected",
+    "dict_type": "a mapping is expected",
+    "model_type": "a mapping is expected",
+    "model_attributes_type": "a mapping is expected",
+    "string_type": "a text is expected",
+}
+
 Position = tuple[str | int, ...]
 M = TypeVar("M", bound="Model")
 
@@ -35,6 +48,32 @@ class Model(BaseModel):
     """Base of every YAML model: no unknown keys, no coercion, no NaN or infinity, frozen."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def grammar(pattern: str, what: str, longest: int = 300, *, shown: bool = True) -> AfterValidator:
+    """A validator whose refusal says `'value' is not <what>`; shown: False for what may be a secret."""
+    compiled = re.compile(pattern)
+
+    def check(value: str) -> str:
+        if len(value) > longest:
+            raise ValueError(f"longer than {longest} characters")
+        if not compiled.fullmatch(value):
+            raise ValueError(f"{repr(value[:80]) if shown else 'the value'} is not {what}")
+        return value
+
+    return AfterValidator(check)
+
+
+def sized(pattern: str, example: str) -> tuple[BeforeValidator, AfterValidator]:
+    """Validators of a number of bytes with its unit; a bare number is told about the unit, not to be quoted."""
+
+    def check(value: object) -> object:
+        is_bare = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if is_bare:
+            raise ValueError(f"{getattr(value, 'text', value)} has no unit: write it as {example}")
+        return value
+
+    return BeforeValidator(check), grammar(pattern, f"a size such as {example}")
 
 
 class Document:
@@ -60,12 +99,18 @@ def load(path: Path, model: type[M]) -> M:
 def read(path: Path) -> Document:
     """The file as plain data with positions. Raises BadInput."""
     try:
+        # Before it is opened: a pipe that nobody writes to would be waited for without end.
+        kind = path.stat().st_mode
+        if not stat.S_ISREG(kind):
+            what = "a folder" if stat.S_ISDIR(kind) else "no regular file"
+            raise BadInput(f"cannot be read: it is {what}", where=str(path), cure="put a file there, or take it away")
         with path.open("rb") as stream:
             raw = stream.read(MAX_WRITTEN + 1)
     except FileNotFoundError as problem:
         raise BadInput("file not found", where=str(path), cure=_similar_file(path)) from problem
     except OSError as problem:
-        raise BadInput(f"cannot be read: {problem.strerror}", where=str(path)) from problem
+        cure = "point the link to a file" if problem.errno == errno.ELOOP else "check whose it is, and its mode"
+        raise BadInput(f"cannot be read: {problem.strerror}", where=str(path), cure=cure) from problem
     return parse(raw, path, MAX_WRITTEN)
 
 
@@ -212,8 +257,23 @@ def _finding(document: Document, model: type[BaseModel], error: Any) -> tuple[st
         return where, f'{name}: YAML reads {text} as a number; quote it: "{text}"'
     if kind == "string_type" and isinstance(value, bool):
         return where, f"{name}: YAML reads this as true or false; quote it"
+    said = _in_words(kind, error.get("ctx") or {})
+    if said is not None:
+        return where, f"{name}: {said}"
     message = str(error["msg"]).removeprefix("Value error, ")
     return where, f"{name}: {message[:1].lower()}{message[1:]}"
+
+
+def _in_words(kind: str, about: Mapping[str, Any]) -> str | None:
+    """What pydantic says in the words of Python's types or of regular expressions, in a YAML user's; else None."""
+    if kind in ("too_short", "too_long"):
+        bound = about["min_length"] if kind == "too_short" else about["max_length"]
+        return f"{'at least' if kind == 'too_short' else 'at most'} {bound} expected, found {about['actual_length']}"
+    if kind == "string_too_short":
+        return f"shorter than {about['min_length']} characters"
+    if kind == "string_too_long":
+        return f"longer than {about['max_length']} characters"
+    return WORDS.get(kind)
 
 
 def _suggestion(document: Document, model: type[BaseModel], position: Position) -> str:
@@ -253,7 +313,8 @@ def _first_model(annotation: Any) -> Any:
 
 def _similar_file(path: Path) -> str | None:
     if not path.parent.is_dir():
-        return None
+        missing = next(folder for folder in path.parents if folder.parent.is_dir())
+        return f"there is no folder {missing}"
     names = [p.name for p in path.parent.iterdir() if p.suffix == path.suffix]
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
     if close:

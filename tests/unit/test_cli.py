@@ -208,6 +208,30 @@ MISTAKES = {
     "recipe with a command": Mistake(2, (NOT_A_NAME,), env={"RECIPE": "$(touch owned)"}),
     "recipe with a semicolon": Mistake(2, (NOT_A_NAME,), env={"RECIPE": "glm-dsa;touch owned"}),
     "recipe with a line end": Mistake(2, (NOT_A_NAME,), env={"RECIPE": "glm-dsa\n"}),
+    "recipe that is a pipe": Mistake(
+        2,
+        (r"recipes/pipe\.yaml", "no regular file"),
+        lambda root: os.mkfifo(root / "recipes/pipe.yaml"),
+        env={"RECIPE": "pipe"},
+    ),
+    "recipe that is there twice": Mistake(
+        2,
+        (r"two recipes are named glm-dsa: recipes/glm-dsa\.yaml and recipes/reference/glm-dsa\.yaml", "rename one"),
+        lambda root: shutil.copy(root / RECIPE, root / "recipes/reference/glm-dsa.yaml"),
+    ),
+    "no patches": Mistake(
+        2,
+        ("patches/vllm/series.yaml: file not found", "there is no folder .*patches"),
+        lambda root: shutil.rmtree(root / "patches"),
+    ),
+    "no recipes": Mistake(
+        2, ("no folder recipes/", "git checkout recipes"), lambda root: shutil.rmtree(root / "recipes")
+    ),
+    "no images": Mistake(
+        2,
+        ("there is no smoke test", "images/smoke holds no tests: git checkout images"),
+        lambda root: shutil.rmtree(root / "images"),
+    ),
     "recipe that does not exist": Mistake(2, ("glm-dsb", r"did you mean glm-dsa\.yaml"), env={"RECIPE": "glm-dsb"}),
     # Locks
     "no lock": Mistake(3, ("has no lock", re.escape(LOCK), "make lock RECIPE=glm-dsa"), remove(LOCK)),
@@ -227,6 +251,19 @@ MISTAKES = {
     ),
     "lock of another recipe": Mistake(2, ("lock of recipe 'other'", "make lock"), relock("recipe", "other")),
     "lock of a newer format": Mistake(2, ("format 99", "use a newer Graft"), relock("lock", 99)),
+    "check of a lock edited by hand": Mistake(
+        2, ("edited by hand",), replace(LOCK, "version: 2.30.4", "version: 2.30.5"), ("lock", "--check")
+    ),
+    "check of the lock of another recipe": Mistake(
+        2, ("lock of recipe 'other'",), relock("recipe", "other"), ("lock", "--check")
+    ),
+    "check of no lock": Mistake(3, ("has no lock", "make lock"), remove(LOCK), ("lock", "--check")),
+    "making the lock of a newer format anew": Mistake(
+        2, ("format 99", "use a newer Graft"), relock("lock", 99), ("lock",)
+    ),
+    "making the tools' lock of a newer format anew": Mistake(
+        2, ("format 99", "use a newer Graft"), replace(TOOLS, "tools: 1", "tools: 99"), ("lock",)
+    ),
     "lock that is no YAML": Mistake(2, (re.escape(LOCK),), lambda root: (root / LOCK).write_text("{")),
     "requirements.txt edited": Mistake(2, (re.escape(REQUIREMENTS), "make lock"), add(REQUIREMENTS, "six==1.17.0\n")),
     # Patches
@@ -253,7 +290,7 @@ MISTAKES = {
     "unknown verb": Mistake(2, ("arguments: ", "imgae", "graft --help"), words=("imgae",)),
     "no verb": Mistake(2, ("arguments: ", "graft --help"), words=()),
     "unknown option": Mistake(2, ("arguments: ", "--fast", "graft --help"), words=("plan", "--fast")),
-    "no jobs": Mistake(2, ("JOBS", "1 or more"), env={"JOBS": "0"}),
+    "no jobs": Mistake(2, ("JOBS", "1 or more", "JOBS=4, or leave it out"), env={"JOBS": "0"}),
     "jobs that are no number": Mistake(2, ("jobs", "'x'", "--help"), env={"JOBS": "x"}),
     "unknown engine": Mistake(2, ("nonsense", "embedded"), env={"ENGINE": "nonsense"}),
     "a report that there is not": Mistake(2, ("report", "'html'", "md"), words=("plan", "--report", "html")),

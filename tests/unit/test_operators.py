@@ -21,6 +21,8 @@ from graft.console import Console
 from graft.errors import BadInput, GateFailed
 from graft.gate import Receipt, find_receipt, found_operators, newest_receipt
 from graft.gate.receipt import write_receipt
+from graft.hashes import digest_of
+from graft.lock import NewerFormat
 from graft.operators import load_operators, with_recorded, write_operators
 from graft.paths import Paths
 
@@ -40,7 +42,8 @@ def paths(tmp_path: Path) -> Paths:
 
 def listed(**changes: Any) -> dict[str, Any]:
     files = {file: list(lines) for file, lines in FILES.items()}
-    return {"operators": 1, "recipe": "toy", "recorded": [{"arches": ["sm90"], "files": files}], **changes}
+    body = {"operators": 2, "recipe": "toy", "recorded": [{"arches": ["sm90"], "files": files}], **changes}
+    return {**body, "digest": digest_of(body)}
 
 
 def put(paths: Paths, data: Any) -> None:
@@ -78,7 +81,8 @@ def group(arches: list[str], files: dict[str, Any]) -> dict[str, Any]:
     [
         ("", "the file is empty"),
         ("operators: [", "not valid YAML"),
-        (listed(operators=2), "operators"),
+        (listed(operators=1), "format 1, this Graft writes 2"),
+        (listed(operators="2"), "operators"),
         (listed(operator="x"), "operator"),
         (listed(recipe="other"), "operators of recipe 'other'"),
         (listed(recorded=[]), "recorded"),
@@ -103,6 +107,22 @@ def test_a_file_that_graft_did_not_write_is_refused(paths: Paths, data: Any, say
     assert says in refused.value.what
     assert "toy.operators.yaml" in str(refused.value.where)
     assert refused.value.cure
+
+
+def test_a_list_of_a_newer_graft_is_left_alone(paths: Paths) -> None:
+    put(paths, listed(operators=3))
+    with pytest.raises(NewerFormat, match="format 3, this Graft reads 2") as refused:
+        load_operators(paths, "toy", ARCHES)
+    assert refused.value.cure == "use a newer Graft"
+
+
+def test_a_list_that_was_edited_by_hand_is_refused(paths: Paths) -> None:
+    write_operators(paths, with_recorded(None, "toy", "sm90", FILES))
+    text = paths.operators("toy").read_text()
+    paths.operators("toy").write_text(text.replace("    - _C::norm CUDA\n", "    - _C::other CUDA\n"))
+    with pytest.raises(BadInput, match="edited by hand") as refused:
+        load_operators(paths, "toy", ARCHES)
+    assert "git checkout" in str(refused.value.cure)
 
 
 def test_operators_are_an_input_of_the_gate_and_of_no_image() -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import Field
+from pydantic import Field, create_model
 
 from graft.errors import BadInput
-from graft.yamlio import MAX_BYTES, MAX_DEPTH, MAX_WRITTEN, Model, dump, load, parse, read
+from graft.yamlio import MAX_BYTES, MAX_DEPTH, MAX_WRITTEN, Model, dump, grammar, load, parse, read, validate
 
 HERE = Path("r.yaml")
 
@@ -179,8 +181,44 @@ def test_a_missing_file_suggests_a_similar_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_a_file(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="cannot be read: Is a directory"):
+    with pytest.raises(BadInput, match="cannot be read: it is a folder") as caught:
         read(tmp_path)
+    assert caught.value.cure
+
+
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "r.yaml")
+    with pytest.raises(BadInput, match="no regular file"):
+        read(tmp_path / "r.yaml")
+
+
+def test_a_link_that_leads_nowhere_and_a_folder_that_is_not_there_have_a_cure(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").symlink_to("r.yaml")
+    with pytest.raises(BadInput, match="symbolic links") as caught:
+        read(tmp_path / "r.yaml")
+    assert caught.value.cure == "point the link to a file"
+    with pytest.raises(BadInput, match="file not found") as caught:
+        read(tmp_path / "patches" / "vllm" / "series.yaml")
+    assert caught.value.cure == f"there is no folder {tmp_path / 'patches'}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [
+        (Annotated[str, grammar("[a-z]+", "a word", 5)], "Ab", "'Ab' is not a word"),
+        (Annotated[str, grammar("[a-z]+", "a word", 5)], "abcdef", "longer than 5 characters"),
+        (Annotated[str, grammar("[a-z]+", "a word", shown=False)], "S3CRET", "the value is not a word"),
+        (Annotated[str, Field(min_length=2)], "a", "shorter than 2 characters"),
+        (Annotated[str, Field(max_length=2)], "abc", "longer than 2 characters"),
+        (str, None, "a text is expected"),
+        (Part, "x", "a mapping is expected"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(kind: Any, value: object, says: str) -> None:
+    made = create_model("Made", __base__=Model, it=(kind, ...))
+    with pytest.raises(BadInput) as caught:
+        validate(parse(dump({"it": value}).encode(), HERE), made)
+    assert caught.value.what == f"it: {says}"
 
 
 def test_lines_are_those_of_the_keys() -> None:

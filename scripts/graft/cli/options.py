@@ -87,7 +87,7 @@ def session_of(options: argparse.Namespace, console: Console) -> Session:
             if chosen:
                 raise BadInput("one of the two", where=f"--sarif, {flag}", cure="leave one out")
     if options.jobs is not None and options.jobs < 1:
-        raise BadInput(f"jobs must be 1 or more, not {options.jobs}", where="JOBS")
+        raise BadInput(f"jobs must be 1 or more, not {options.jobs}", where="JOBS", cure="JOBS=4, or leave it out")
     return open_session(
         paths_of(options),
         console,

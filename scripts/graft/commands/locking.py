@@ -15,7 +15,7 @@ from graft.commands.trees import bring_trees, is_tree, lock_trees
 from graft.commands.unreachable import refuse_unlockable
 from graft.errors import BadInput, FetchFailed, GraftError, LockStale
 from graft.fetch import fetch
-from graft.lock import FORMAT, BasePin, Lock, Part, PatchedComponent, load_lock, write_lock
+from graft.lock import FORMAT, BasePin, Lock, NewerFormat, Part, PatchedComponent, load_lock, write_lock
 from graft.patching import SourceTree
 from graft.patchset import Patch, PatchSet
 from graft.plan import installed_path
@@ -36,7 +36,8 @@ def lock(
     upgrade:    choose versions and Debian packages anew, as if there were no lock.
     base_anew:  choose the base's Debian packages anew.
     tools_anew: choose the Debian packages whose programs run on the host anew.
-    check:      write nothing; LockStale when a lock is not fresh.
+    check:      write nothing; LockStale when a lock is not fresh, BadInput when it is not what Graft wrote.
+    Raises NewerFormat rather than replace a lock that a newer Graft wrote.
     """
     if check and (upgrade or base_anew or tools_anew):
         cure = "leave out --upgrade, --base and --tools"
@@ -45,7 +46,7 @@ def lock(
     refuse_unlockable(session, recipe, check=check)
     sets = patchsets(session, recipe)
     inputs = lock_inputs(session, recipe, sets)
-    old = _previous(session)
+    old = load_lock(session.paths, recipe.recipe) if check else _previous(session)
     where = session.paths.relative(session.paths.lock(recipe.recipe))
     keep = {part for part in inputs if old is not None and not upgrade and old.inputs.get(part) == inputs[part]}
     if base_anew:
@@ -72,6 +73,8 @@ def _previous(session: Session) -> Lock | None:
     """The lock as it is, if it is a sound one; a broken one is simply made again."""
     try:
         return load_lock(session.paths, session.recipe)
+    except NewerFormat:
+        raise
     except GraftError:
         return None
 

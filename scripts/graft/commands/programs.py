@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from graft.commands.session import Session
 from graft.errors import FetchFailed, GraftError
+from graft.lock import NewerFormat
 from graft.store import Wanted
 from graft.toolslock import (
     RELOCK,
@@ -42,7 +43,7 @@ def ready_engine(session: Session) -> Engine:
 def lock_tools(session: Session, *, anew: bool = False, check: bool = False) -> bool:
     """Lock the programs when they are not, or `anew`; True when the file was written.
 
-    check: write nothing; raises LockStale instead.
+    check: write nothing; raises LockStale, or BadInput, instead. Raises NewerFormat before it replaces one of those.
     """
     old = _previous(session)
     if old is not None and old.inputs == tools_inputs(session.project) and not anew:
@@ -129,5 +130,7 @@ def _previous(session: Session) -> ToolsLock | None:
     """The lock as it is, if it is a sound one of this build.yaml; a broken one is simply made again."""
     try:
         return load_tools(session.paths, session.project)
+    except NewerFormat:
+        raise
     except GraftError:
         return None

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from graft.errors import GraftError
+from graft.errors import BadInput, GraftError
 from graft.linting.facts import ProjectFacts, RecipeFacts
 from graft.linting.model import Hit, project_rule, recipe_rule
+from graft.recipe import smoke_file
 
 NUMBER = re.compile(r"YAML reads .* quote it")
 #: What the loader of locks says -> the rule that explains it. A test makes each of them with the loader itself.
@@ -84,10 +85,10 @@ def recipe_schema(facts: RecipeFacts) -> Iterable[Hit]:
 def recipe_smoke(facts: RecipeFacts) -> Iterable[Hit]:
     """The recipe names a smoke test that images/smoke/ does not have."""
     for index, name in enumerate(facts.recipe.smoke if facts.recipe is not None else ()):
-        folder = facts.around.paths.smoke
-        if not (folder / f"{name.replace('-', '_')}.py").is_file():
-            there = ", ".join(sorted(found.stem.replace("_", "-") for found in folder.glob("*.py")))
-            yield Hit(f"there is no smoke test {name!r}", facts.where("smoke", index), f"there is: {there}", about=name)
+        try:
+            smoke_file(facts.around.paths.smoke, name)
+        except BadInput as problem:
+            yield Hit(problem.what, facts.where("smoke", index), problem.cure, about=name)
 
 
 @recipe_rule(
