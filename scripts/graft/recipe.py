@@ -204,7 +204,7 @@ def smoke_file(folder: Path, name: str, where: str | None = None) -> Path:
 def smoke_tests(folder: Path) -> str:
     """Which smoke tests there are, as what to do about one that is not."""
     there = ", ".join(sorted(found.stem.replace("_", "-") for found in folder.glob("*.py")))
-    return f"there is: {there}" if there else f"{folder} holds no tests: git checkout images"
+    return f"there is: {there}" if there else f"{folder.parent.name}/{folder.name} holds no tests: git checkout images"
 
 
 def recipe_names(paths: Paths) -> list[str]:

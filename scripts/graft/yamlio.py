@@ -314,7 +314,7 @@ def _first_model(annotation: Any) -> Any:
 def _similar_file(path: Path) -> str | None:
     if not path.parent.is_dir():
         missing = next(folder for folder in path.parents if folder.parent.is_dir())
-        return f"there is no folder {missing}"
+        return f"there is no folder {missing.name}/"
     names = [p.name for p in path.parent.iterdir() if p.suffix == path.suffix]
     close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.5)
     if close:

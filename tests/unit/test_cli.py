@@ -221,7 +221,7 @@ MISTAKES = {
     ),
     "no patches": Mistake(
         2,
-        ("patches/vllm/series.yaml: file not found", "there is no folder .*patches"),
+        ("patches/vllm/series.yaml: file not found", "there is no folder patches/"),
         lambda root: shutil.rmtree(root / "patches"),
     ),
     "no recipes": Mistake(

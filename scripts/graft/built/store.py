@@ -23,9 +23,9 @@ from pydantic import Field, ValidationError
 from graft.built.stamp import key_in
 from graft.errors import BuildFailed, FetchFailed
 from graft.hashes import digest_of, file_sha256
-from graft.sources import Sha256, grammar
+from graft.sources import Sha256
 from graft.store import CHECKED_MTIME
-from graft.yamlio import Model
+from graft.yamlio import Model, grammar
 
 RECORD = "component.json"
 #: Version of the record's form; an entry of another one is built again.
