@@ -25,7 +25,8 @@ Suite = Annotated[str, grammar(r"[a-z][a-z-]+", "the name of a Debian suite, suc
 Bytes = Annotated[str, *sized(r"[1-9][0-9]*(MB|GB)", "40GB (units: MB, GB)")]
 _IN_TAG = r"[A-Za-z0-9_.-]*"
 ChannelTemplate = Annotated[
-    str, grammar(rf"{_IN_TAG}\{{recipe\}}{_IN_TAG}\{{arch\}}{_IN_TAG}", "a tag such as {recipe}-{arch}-stable", 60)
+    str,
+    grammar(rf"(?![.-]){_IN_TAG}\{{recipe\}}{_IN_TAG}\{{arch\}}{_IN_TAG}", "a tag such as {recipe}-{arch}-stable", 60),
 ]
 Address = Annotated[
     str,

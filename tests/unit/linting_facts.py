@@ -299,3 +299,34 @@ CASES["patch-unused"] = Case(
     "no recipe lists vllm/defaults",
     lambda f: unused_patch(f, frozenset({"vllm/defaults"})),
 )
+
+
+def tagged(**templates: str) -> ProjectFacts:
+    """Recipes by name, each with one template of its own."""
+    of = around()
+    made = []
+    for name, template in templates.items():
+        data = edited(RECIPE, lambda r, n=name, t=template: r.update(recipe=n, tags=[t], arches=["sm120"]))
+        made.append(recipe_of(parse(yaml.safe_dump(data).encode(), of.paths.recipe(name)), of.project, name))
+    return replace(of, recipes=tuple(made))
+
+
+def on_disk(folder: Path, **templates: str) -> ProjectFacts:
+    (folder / "recipes").mkdir()
+    for name in templates:
+        (folder / "recipes" / f"{name}.yaml").write_text(f"recipe: {name}\ntags: []\n")
+    return replace(tagged(**templates), paths=Paths(folder))
+
+
+CASES["tags-shared"] = Case(
+    lambda f: on_disk(f, one="a/b:x-{arch}", two="a/c:x-{arch}"),
+    "is the tag of one on sm120 and of two on sm120",
+    tagged(one="a/b:{recipe}-{arch}", two="a/b:{recipe}-{arch}"),
+)
+CASES["recipe-double"] = Case(
+    around(
+        doubles=(BadInput("two recipes are named a: recipes/a.yaml and recipes/x/a.yaml", where="recipes/x/a.yaml"),)
+    ),
+    "two recipes are named a",
+    around(),
+)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from graft.commands.image import image
 from graft.commands.lint import Linted, as_sarif, check_new, lint, lint_project
 from graft.commands.session import Session, open_session
 from graft.console import Console
@@ -304,3 +305,55 @@ def test_lint_writes_nothing_but_what_wheels_said(paths: Paths) -> None:
     linted(paths)
     assert {path: path.read_bytes() for path in paths.root.rglob("*") if path.is_file()} == before
     assert not paths.state.exists()
+
+
+def second(paths: Paths, name: str, *edits: tuple[str, str]) -> Path:
+    """A copy of the recipe under another name, with its lock."""
+    text = paths.recipe(NAME).read_text().replace(f"recipe: {NAME}\n", f"recipe: {name}\n")
+    for old, new in edits:
+        text = text.replace(old, new)
+    path = paths.recipes / f"{name}.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_two_recipes_of_one_name_are_a_finding_beside_the_others(paths: Paths) -> None:
+    (paths.recipes / "others").mkdir()
+    shutil.copy(paths.recipe(NAME), paths.recipes / "others")
+    paths.recipe("bad").write_text("recipe: [\n")
+    for names in ((), (NAME,)):
+        found = [f for f in linted(paths, *names).findings if f.rule == "recipe-double"]
+        assert [(f.file, f.level) for f in found] == [(f"recipes/others/{NAME}.yaml", "error")]
+        assert "recipes/glm-dsa.yaml" in found[0].message
+    assert rules(linted(paths)) == {"recipe-double", "recipe-unreadable"}
+    assert "recipe-double" not in rules(linted(paths, "bad"))
+
+
+def test_two_recipes_with_one_tag_are_found_whichever_is_asked_for(paths: Paths) -> None:
+    replaced(paths.build_yaml, 'channels: ["{recipe}-{arch}"]', 'channels: ["{cuda.compact}-{arch}"]')
+    second(paths, "other")
+    line = next(n for n, text in enumerate(paths.build_yaml.read_text().splitlines(), 1) if "channels: [" in text)
+    for names in ((), (NAME,), ("other",)):
+        found = [f for f in linted(paths, *names).findings if f.rule == "tags-shared"]
+        assert [(f.file, f.line) for f in found] == [("build.yaml", line)] * 3
+        assert {f.message for f in found} == {
+            f"'cu130-{arch}' is the tag of glm-dsa on {arch} and of other on {arch}"
+            for arch in ("sm90", "sm100", "sm120")
+        }
+
+
+def test_no_image_takes_the_tag_of_another_recipe(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def started(_: Session) -> None:
+        raise AssertionError("the tags are compared before an engine is started")
+
+    monkeypatch.setattr("graft.commands.image.ready_engine", started)
+    replaced(paths.build_yaml, 'channels: ["{recipe}-{arch}"]', 'channels: ["{cuda.compact}-{arch}"]')
+    second(paths, "other")
+    with pytest.raises(BadInput, match="'cu130-sm90' is the tag of glm-dsa on sm90 and of other on sm90") as caught:
+        image(session(paths))
+    assert (caught.value.exit_code, caught.value.where) == (2, "build.yaml: channels")
+    assert caught.value.cure
+    # One that is not read gets no tag; the image of another recipe is none of its business.
+    paths.recipe("other").write_text("recipe: [\n")
+    with pytest.raises(AssertionError, match="before an engine"):
+        image(session(paths))

@@ -14,7 +14,7 @@ from graft.errors import BadInput
 from graft.paths import Paths
 from graft.project import load_project
 from graft.recipe import Recipe, load_recipe, recipe_names
-from graft.tags import TAG, Naming, facts_of, filled, references
+from graft.tags import TAG, Naming, check_alone, claims, facts_of, filled, references, shared
 
 ROOT = Path(__file__).parents[2]
 NAMING = Naming("sm120", "2026-06-21", "0123456789ab")
@@ -107,3 +107,50 @@ NAMES = st.from_regex(r"[a-z.]{1,6}", fullmatch=True)
 def test_every_placeholder_is_replaced_and_nothing_else(facts: dict[str, str]) -> None:
     template = "-".join(f"x{{{name}}}" for name in facts)
     assert filled(template, facts, "here") == "-".join(f"x{value.replace('+', '_')}" for value in facts.values())
+
+
+def other_of(template: str, **facts: object) -> Recipe:
+    def edit(recipe: Data) -> None:
+        recipe.update(recipe="other", tags=[template], published=None, **facts)
+
+    return Recipe.model_validate(edited(OPEN, edit))
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ("a:x", "a:x"),
+        ("a/b:x-{arch}", "c/d:x-sm120"),  # pushed into one repository
+        ("a:{lock.date}", "a:{lock.date}"),  # of one day
+        ("a:other-sm120", "a:y"),  # the channel of the other
+        ("a:other-sm120-stable", "a:y"),
+    ],
+)
+def test_a_tag_that_two_recipes_make_is_refused(mine: str, theirs: str) -> None:
+    project = load_project(Paths(ROOT).build_yaml)
+    with pytest.raises(BadInput) as caught:
+        check_alone(project, recipe_with(mine), "sm120", [other_of(theirs)])
+    assert "is the tag of open on sm120 and of other on sm120" in caught.value.what
+    assert caught.value.where == "recipes/open.yaml: tags"
+    assert caught.value.cure
+
+
+@pytest.mark.parametrize("template", ["a:{key12}", "a:{recipe}", "a:{recipe}-{arch}", "a:{nothing}"])
+def test_a_tag_of_its_own_is_taken(template: str) -> None:
+    project = load_project(Paths(ROOT).build_yaml)
+    check_alone(project, recipe_with(template), "sm120", [other_of(template)])
+
+
+def test_architectures_of_one_recipe_have_tags_of_their_own() -> None:
+    project = load_project(Paths(ROOT).build_yaml)
+    two = other_of("a:{recipe}", arches=["sm90", "sm120"])
+    with pytest.raises(BadInput, match="is the tag of other on sm120 and of other on sm90"):
+        check_alone(project, two, "sm120", [])
+    assert [(one.arch, other.arch) for one, other in shared(claims(project, two))] == [("sm90", "sm120")]
+
+
+def test_no_tags_of_the_projects_recipes_meet() -> None:
+    paths = Paths(ROOT)
+    project = load_project(paths.build_yaml)
+    every = [load_recipe(paths, project, name) for name in recipe_names(paths)]
+    assert list(shared(claim for recipe in every for claim in claims(project, recipe))) == []

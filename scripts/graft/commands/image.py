@@ -23,6 +23,7 @@ from graft.commands.session import (
     component_file,
     last,
     make_plan,
+    other_recipes,
     patchsets,
     remember,
     wanted,
@@ -34,6 +35,7 @@ from graft.patchset import recorded_patches
 from graft.plan import ENTRYPOINT, WORKDIR, Plan, installed_path
 from graft.recipe import load_recipe
 from graft.store import CHECKED_MTIME
+from graft.tags import check_alone
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -58,6 +60,7 @@ def image(session: Session, *, rerun_gate: bool = False, no_cache: bool = False,
     if unlocked:
         raise BadInput(f"recipe {recipe.recipe} has a lock", where="--unlocked", cure="leave out --unlocked")
     planned = make_plan(session)
+    check_alone(session.project, recipe, planned.arch.name, other_recipes(session, recipe.recipe))
     engine = ready_engine(session)
     with closing(engine.client()) as client:
         found = finished(session, planned, client)

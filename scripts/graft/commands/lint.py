@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from graft.commands.session import Loaded, Session, image_sources, lock_inputs, plan_for, unlocked_for
+from graft.commands.session import Loaded, Session, image_sources, lock_inputs, other_recipes, plan_for, unlocked_for
 from graft.errors import BadInput, GraftError
 from graft.linting import RULES, Finding, ProjectFacts, RecipeFacts, Wheels, judge_project, judge_recipe
 from graft.linting.facts import listed
@@ -18,7 +18,7 @@ from graft.patching import Malformed, check_safety, parse
 from graft.patchset import PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import ImageSources
-from graft.recipe import Recipe, recipe_names, recipe_of, recipe_path_checked
+from graft.recipe import Recipe, every_recipe, recipe_of, recipe_path_checked
 from graft.render import render
 from graft.report import comment
 from graft.sarif import Result, Rule, document
@@ -89,7 +89,9 @@ def lint_project(session: Session, recipes: Sequence[str] = (), *, online: bool 
     findings: list[Finding] = []
     images: list[str] = []
     used: set[str] | None = set()
-    names = list(recipes) or recipe_names(session.paths)
+    every, doubles = every_recipe(session.paths)
+    loaded: list[Recipe] = []
+    names = list(recipes) or every
     for name in names:
         facts, tags = gather.recipe(name)
         if online and facts.recipe is not None:
@@ -99,10 +101,21 @@ def lint_project(session: Session, recipes: Sequence[str] = (), *, online: bool 
             facts = replace(facts, remote=remote_refs(session, facts.recipe))
         findings += judge_recipe(facts)
         images += tags
+        loaded += [facts.recipe] if facts.recipe is not None else []
         if used is not None:
             # A recipe that cannot be read may list any patch.
             used = used | {str(ref) for ref in listed(facts.raw.get("patches"))} if facts.data is not None else None
-    around = replace(gather.around, used=frozenset(used) if used is not None and not recipes else None)
+    if recipes:
+        doubles = [problem for name in recipes for problem in every_recipe(session.paths, name)[1]]
+        # What they share with the others is theirs too.
+        loaded += other_recipes(session, *recipes)
+    around = replace(
+        gather.around,
+        recipes=tuple(loaded),
+        linted=frozenset(recipes) if recipes else None,
+        doubles=tuple(doubles),
+        used=frozenset(used) if used is not None and not recipes else None,
+    )
     return Linted(len(names), tuple(images), (*judge_project(around), *findings))
 
 

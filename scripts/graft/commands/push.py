@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from graft.commands.image import tagged
 from graft.commands.programs import ready_engine
 from graft.commands.registry import SIGNING_KEY, publisher, registry_of, repository_of, signing_key
-from graft.commands.session import Session, make_plan, patchsets
+from graft.commands.session import Session, make_plan, other_recipes, patchsets
 from graft.errors import BadInput, GateFailed
 from graft.gate import Receipt, find_receipt
 from graft.plan import Plan
@@ -18,10 +18,9 @@ from graft.publish.evidence import Evidence
 from graft.publish.keys import new_pair
 from graft.publish.push import NOT_GATED, Publication, publish
 from graft.publish.statements import provenance, sbom
-from graft.recipe import load_recipe
 from graft.registry.images import Memory
 from graft.registry.saved import EngineImage
-from graft.tags import Naming, check_tag, facts_of, filled
+from graft.tags import check_alone, check_tag
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -84,29 +83,8 @@ def channel_tags(session: Session, planned: Plan) -> tuple[str, ...]:
     stable = session.project.registry.channels.tag("stable", planned.recipe.recipe, planned.arch.name)
     if stable in tags:
         raise BadInput(f"{stable} is the stable channel: only promote moves it", where="build.yaml: channels")
-    _check_alone(session, planned, tags)
+    check_alone(session.project, planned.recipe, planned.arch.name, other_recipes(session, planned.recipe.recipe))
     return tags
-
-
-def _check_alone(session: Session, planned: Plan, tags: tuple[str, ...]) -> None:
-    """No other recipe or architecture has one of these tags."""
-    paths, project = session.paths, session.project
-    for file in sorted([*paths.recipes.glob("*.yaml"), *paths.recipe_folders("*.yaml")]):
-        recipe = load_recipe(paths, project, file.stem)
-        for arch in recipe.arches:
-            if (recipe.recipe, arch) == (planned.recipe.recipe, planned.arch.name):
-                continue
-            facts = facts_of(recipe, Naming(arch, planned.lock.date, "0" * 12))
-            theirs = {filled(template, facts, "build.yaml: channels") for template in project.channels}
-            theirs |= {project.registry.channels.tag("candidate", recipe.recipe, arch)}
-            for tag in tags:
-                if tag in theirs:
-                    raise BadInput(
-                        f"{tag!r} is the tag of {planned.recipe.recipe} on {planned.arch.name} and of"
-                        f" {recipe.recipe} on {arch}",
-                        where="build.yaml: channels",
-                        cure="put {recipe} and {arch} into the template",
-                    )
 
 
 def evidence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -20,9 +21,10 @@ from graft.patchset import Patch, PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import SMOKE_FILES, ImageSources, Plan, image_env, plan
 from graft.project import Project, load_project
-from graft.recipe import RECIPE_NAME, Recipe, load_recipe, select_arch, smoke_file
+from graft.recipe import RECIPE_NAME, Recipe, every_recipe, load_recipe, recipe_of, select_arch, smoke_file
 from graft.store import Store, Wanted
 from graft.unlocked import UnlockedPlan, unlocked_plan
+from graft.yamlio import read
 
 if TYPE_CHECKING:
     from graft.apt import Archive
@@ -142,6 +144,17 @@ def plan_for(session: Session, loaded: Loaded, name: str) -> Plan:
     arch = select_arch(recipe, project, name, paths.relative(paths.recipe(recipe.recipe)))
     recorded = loaded.operators.of(arch.name) if loaded.operators is not None else None
     return plan(project, recipe, loaded.lock, arch, image_env(project, recipe, arch), loaded.sources, recorded)
+
+
+def other_recipes(session: Session, *known: str) -> list[Recipe]:
+    """The project's recipes but the known ones. One that is refused is left out: until it loads it gets no image."""
+    names, _ = every_recipe(session.paths)
+    found: list[Recipe] = []
+    for name in names:
+        if name not in known:
+            with contextlib.suppress(BadInput):
+                found.append(recipe_of(read(session.paths.recipe(name)), session.project, name))
+    return found
 
 
 def lock_inputs(session: Session, recipe: Recipe, sets: dict[str, PatchSet]) -> dict[Part, str]:

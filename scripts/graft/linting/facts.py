@@ -25,6 +25,9 @@ class ProjectFacts:
     texts:    path below the root -> text, of everything that makes images.
     series:   component -> its patches; refused: what the loader said of series that it did not take.
     tools_refused: what the loader said of the lock of the host's programs.
+    recipes:  those that load; of them the rules of what two recipes share.
+    linted:   the names of those that are asked for; None where all are.
+    doubles:  what is wrong with the names of recipes.
     used:     `component/id` of every patch that some recipe lists; None when not all recipes were read.
     """
 
@@ -35,6 +38,9 @@ class ProjectFacts:
     series: Mapping[str, PatchSet] = field(default_factory=dict)
     refused: tuple[GraftError, ...] = ()
     tools_refused: GraftError | None = None
+    recipes: tuple[Recipe, ...] = ()
+    linted: frozenset[str] | None = None
+    doubles: tuple[GraftError, ...] = ()
     used: frozenset[str] | None = None
 
     def base_of(self, name: object) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ WIDTH = 120
 GROUPS = {
     "recipe": "Recipes",
     "plan": "Plans",
+    "tags": "Tags",
     "lock": "Locks",
     "patch": "Patches",
     "arch": "Architectures",
