@@ -107,3 +107,29 @@ def test_the_files_of_an_image_are_unpacked_for_it(tmp_path: Path, monkeypatch: 
     assert [holding.path for holding in found.holdings] == ["/usr/lib/libgpu.so"]
     assert removed == ["made"]
     assert list(tmp_path.iterdir()) == []
+
+
+LOG = """#7 [build-nccl 1/2] RUN build-make
+#8 [build-flashinfer 2/2] RUN modules
+#9 [build-lmcache 1/1] RUN --mount=type=cache build-python
+#9 CACHED
+#8 0.5 graft-measured: {"seconds": 100.5}
+#10 [built-flashinfer 1/1] COPY --from=build-flashinfer /out /
+#11 [build-lmcache 1/2] COPY . .
+"""
+
+
+def test_compilers_that_ran_are_told_from_steps_of_the_engine_s_cache() -> None:
+    bench = load("components")
+    assert bench.compilers(LOG) == ["flashinfer", "nccl"]
+    assert bench.compilers(LOG.replace("#9 CACHED", "#9 DONE 3.0s")) == ["flashinfer", "lmcache", "nccl"]
+    assert bench.compilers("") == []
+
+
+def test_components_built_at_once_are_counted_as_one() -> None:
+    bench = load("components")
+    facts = {"seconds": 5.0, "misses": 2, "hits": 1, "peak_gb": 0.5}
+    both = bench.of([facts, {**facts, "seconds": 9.0, "peak_gb": 0.2}], 10.0)
+    assert both == bench.Component(9.0, 10.0, 4, 2, 0.5)
+    assert both.objects == "4 of 6 objects compiled"
+    assert bench.of([], 0.1) == bench.Component(0.0, 0.1, 0, 0, 0.0)
