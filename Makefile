@@ -109,7 +109,7 @@ clean: $(STAMP) ## remove .graft (images, cache, downloads), after asking (YES=1
 	@$(GRAFT) clean $(if $(YES),--yes)
 
 test: $(STAMP) ## the tests, two at once
-	@$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadgroup
+	@$(VENV)/bin/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 check: $(STAMP) ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
