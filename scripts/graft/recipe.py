@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +19,7 @@ from graft.errors import BadInput
 from graft.paths import Paths
 from graft.project import LOWER_NAME, Distribution, Project, Slug
 from graft.release import EnvKey, EnvValue, Launch, Measured, Profile, Published, ReferenceTemplate
+from graft.secret_shapes import shapes_in
 from graft.sources import Sentence
 from graft.yamlio import Document, Model, findings_error, grammar, read, sized, validate
 
@@ -28,6 +29,8 @@ Date = Annotated[str, grammar(r"20[0-9]{2}-[01][0-9]-[0-3][0-9]", "a day such as
 
 #: What `launch` is called among the profiles, and the smoke test that reads them.
 LAUNCH, START_TEST = "launch", "start"
+#: The smoke test that holds the image to its recorded operators.
+OPERATORS_TEST = "load"
 #: The smoke test that holds the size budget.
 SIZE_TEST = "size"
 Bytes = Annotated[str, *sized(r"[1-9][0-9]{0,5}(?:\.[0-9]{1,3})?(?:kB|MB|GB)", "9.5GB (units: kB, MB, GB)")]
@@ -265,6 +268,7 @@ def _against_project(recipe: Recipe, project: Project, name: str) -> list[Findin
     for index, test in enumerate(recipe.smoke):
         if test in recipe.smoke[:index]:
             findings.append((("smoke", index), f"smoke: {test} is listed twice"))
+    findings += _secret_findings(recipe)
     findings += _budget_findings(recipe)
     findings += _profile_findings(recipe, of_recipe)
     findings += component_findings(recipe.components, recipe.arches, recipe.cuda, project)
@@ -279,6 +283,24 @@ def _against_project(recipe: Recipe, project: Project, name: str) -> list[Findin
         if ref in recipe.patches[:index]:
             findings.append((("patches", index), f"patches: {ref} is listed twice"))
     return findings
+
+
+def _secret_findings(recipe: Recipe) -> list[Finding]:
+    """Values that look like a secret: all of them end up in the image, its labels or its history."""
+    places: list[tuple[tuple[str | int, ...], Mapping[str, str]]] = [(("env",), recipe.env)]
+    places += [(("launch", "env"), recipe.launch.env)] if recipe.launch is not None else []
+    places += [(("profiles", name, "env"), profile.env) for name, profile in recipe.profiles.items()]
+    places += [(("components", name, "build_env"), part.build_env) for name, part in recipe.components.items()]
+    return [
+        (
+            (*at, key),
+            f"{'.'.join(map(str, at))}: the value of {key} looks like {shape}, and everybody who has the image could"
+            " read it: give it when the image is run",
+        )
+        for at, env in places
+        for key, value in env.items()
+        for shape in shapes_in(f"{key}={value}")
+    ]
 
 
 def _budget_findings(recipe: Recipe) -> list[Finding]:

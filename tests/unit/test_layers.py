@@ -18,7 +18,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     for names in (
         "graft",
         "errors",
-        "paths hashes",
+        "paths hashes secret_shapes",
         "yamlio proc net console store durations budget sarif",
         "arch apt index kinds sources yamledit",
         "release",

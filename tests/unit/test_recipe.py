@@ -231,3 +231,43 @@ def test_a_set_of_modules_stands_for_those_in_it(named: list[str], modules: tupl
 def test_a_set_is_of_its_kind_alone() -> None:
     recipe = make_recipe(component("flashinfer", build="python", modules=["serving"]))
     assert recipe.components["flashinfer"].modules == ("serving",)
+
+
+#: Made up, and in two parts, so that nothing that looks for secrets finds one here.
+TOKENS = {
+    "a token of GitHub": "ghp" + "_" + "a1B2" * 10,
+    "a token of GitLab": "glpat" + "-" + "a1B2" * 6,
+    "a token of Hugging Face": "hf" + "_" + "a1B2" * 9,
+    "a password in a URL": "https:" + "//user:word@example.invalid",
+}
+
+
+@pytest.mark.parametrize("shape", TOKENS)
+def test_a_secret_is_refused_and_not_shown(tmp_path: Path, shape: str) -> None:
+    token = TOKENS[shape]
+    places: list[tuple[str, Edit]] = [
+        ("env", lambda r: r["env"].update(MINE=token)),
+        ("launch.env", lambda r: r.update(launch={"env": {"MINE": token}})),
+        ("profiles.p.env", lambda r: r.update(smoke=["core", "start"], profiles={"p": {"env": {"MINE": token}}})),
+        ("components.flashinfer.build_env", lambda r: r["components"]["flashinfer"].update(build_env={"MINE": token})),
+    ]
+    for at, edit in places:
+        said = refused(tmp_path / at, edit).what
+        assert f"{at}: the value of MINE looks like {shape}" in said
+        assert token not in said
+
+
+def test_a_proxy_is_refused_and_a_plain_value_is_not(tmp_path: Path) -> None:
+    said = refused(tmp_path, lambda r: r["env"].update(HTTPS_PROXY="http://proxy.invalid:3128")).what
+    assert "env: the value of HTTPS_PROXY looks like a proxy" in said
+    make_recipe(lambda r: r["env"].update(MINE="https://example.invalid/a", TOKENIZERS_PARALLELISM="false"))
+
+
+@pytest.mark.parametrize(
+    ("file", "says"),
+    [("../x.so", "write the path without .."), ("a/../../x", "without .."), ("a/**/x.so", "stands for slashes too")],
+)
+def test_a_waiver_reaches_no_further_than_it_says(tmp_path: Path, file: str, says: str) -> None:
+    waived = {"check": "core", "reason": "because", "until": "then"}
+    assert says in refused(tmp_path, lambda r: r.update(waivers=[{**waived, "file": file}])).what
+    make_recipe(lambda r: r.update(waivers=[{**waived, "file": "a..b/*/x.so"}]))

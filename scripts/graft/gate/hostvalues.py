@@ -16,6 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from graft.errors import GraftError
+from graft.secret_shapes import shapes_in
 
 PROXY = re.compile(r"(?:https?|ftp|all)_proxy", re.IGNORECASE)
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
@@ -28,22 +29,6 @@ SHORTEST = 6
 SECRET_SHORTEST = 12
 #: Folders that every image has too.
 COMMON_FOLDERS = frozenset({"/", "/root", "/home", "/tmp", "/opt", "/srv", "/usr", "/var", "/usr/local", "/usr/src"})
-
-#: What a secret looks like, wherever it comes from.
-SHAPES: Mapping[str, str] = {
-    "a private key": r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----",
-    "a token of a package index": r"pypi-A[A-Za-z0-9_-]{30,}",
-    "a token of GitHub": r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,}",
-    "a token of GitLab": r"glpat-[A-Za-z0-9_-]{20,}",
-    "a key of AWS": r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b",
-    "a token of Hugging Face": r"\bhf_[A-Za-z0-9]{30,}",
-    "a key of NVIDIA": r"\bnvapi-[A-Za-z0-9_-]{20,}",
-    "a key of an API": r"\bsk-(?:proj|ant|or)-[A-Za-z0-9_-]{20,}|\bAIza[0-9A-Za-z_-]{35}",
-    "a token of Slack": r"\bxox[abprs]-[A-Za-z0-9-]{10,}",
-    "a signed token": r"\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.",
-    "a password in a URL": r"[a-z][a-z0-9+.-]*://[^\s/:@\"'<>${}]+:[^\s/:@\"'<>${}]+@[^\s/]",
-    "a proxy": r"(?i:\b(?:https?|ftp|all)_proxy\s*=\s*[\"']?[^\s\"'$|;&]+)",
-}
 
 
 @dataclass(frozen=True)
@@ -64,7 +49,6 @@ class Finder:
         # The longest first: of two that begin alike, the one that is there is said.
         words = "|".join(re.escape(text) for text in sorted(self._names, key=len, reverse=True))
         self._values = re.compile(rf"(?<![a-z0-9])(?:{words})(?![a-z0-9])") if words else None
-        self._shapes = {name: re.compile(shape) for name, shape in SHAPES.items()}
 
     @property
     def names(self) -> list[str]:
@@ -72,7 +56,7 @@ class Finder:
 
     def find(self, text: str) -> list[str]:
         """What is in a text, by name, never by value; sorted, each once."""
-        found = {name for name, shape in self._shapes.items() if shape.search(text)}
+        found = set(shapes_in(text))
         if self._values is not None:
             found |= {self._names[match[0]] for match in self._values.finditer(text.lower())}
         return sorted(found)

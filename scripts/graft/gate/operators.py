@@ -7,9 +7,10 @@ from pathlib import Path
 from graft.errors import GateFailed
 from graft.gate.forms import forms
 from graft.gate.receipt import FAILED, PASSED, Receipt, read_receipt, write_receipt
+from graft.recipe import OPERATORS_TEST
 
 #: The smoke test that lists operators, and its checks that hold them (images/smoke/lib/operators.py).
-TEST = "load"
+TEST = OPERATORS_TEST
 CHECK = "registers:"
 #: Checks that compare with what was recorded: red ones do not make the list itself doubtful.
 COMPARED = frozenset({"lost", "new"})
