@@ -330,3 +330,9 @@ CASES["recipe-double"] = Case(
     "two recipes are named a",
     around(),
 )
+CASES["waiver-package"] = Case(
+    facts(lambda r: r.update(waivers=[{**LOSER, "check": "core", "package": "torhc"}]), lock=sound),
+    "the lock has no package torhc",
+    facts(lambda r: r.update(waivers=[{**LOSER, "check": "core", "package": "torch"}]), lock=sound),
+)
+CASES["operators-unrecorded"] = Case(facts(unrecorded=("sm100", "sm120")), "no operators are recorded for sm100, sm120")

@@ -68,7 +68,7 @@ def test_the_project_as_it_is(paths: Paths) -> None:
     found = linted(paths)
     assert rules(found) == set()
     assert len(found.images) == 3
-    assert {f.rule for f in found.findings} == {"files-conflict", "requires-mismatch"}
+    assert {f.rule for f in found.findings} == {"files-conflict", "requires-mismatch", "operators-unrecorded"}
     assert all("run" in f.cure or "make fetch" in f.cure for f in found.findings)
 
 
@@ -239,7 +239,7 @@ def test_people_see_findings_on_stderr_and_the_count_on_stdout(
 ) -> None:
     lint(session(paths))
     out, err = capsys.readouterr()
-    assert out == "3 images plan and render; 0 errors, 0 warnings, 2 notes\n"
+    assert out == "3 images plan and render; 0 errors, 0 warnings, 3 notes\n"
     replaced(paths.recipe(NAME), "arches: [sm90,", "arches: [sm90, 9.0a,")
     with pytest.raises(BadInput, match="lint found 1 error"):
         lint(session(paths))
@@ -260,7 +260,7 @@ def test_warnings_do_not_fail(paths: Paths, capsys: pytest.CaptureFixture[str]) 
 def test_json_holds_every_finding_also_when_there_is_none(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     lint(session(paths, json_mode=True))
     data = json.loads(capsys.readouterr().out)
-    assert data["counts"] == {"error": 0, "warning": 0, "note": 2}
+    assert data["counts"] == {"error": 0, "warning": 0, "note": 3}
     assert len(data["images"]) == 3
     replaced(paths.recipe(NAME), "arches: [sm90,", "arches: [sm90, 9.0a,")
     with pytest.raises(BadInput):
@@ -357,3 +357,31 @@ def test_no_image_takes_the_tag_of_another_recipe(paths: Paths, monkeypatch: pyt
     paths.recipe("other").write_text("recipe: [\n")
     with pytest.raises(AssertionError, match="before an engine"):
         image(session(paths))
+
+
+def unrecorded(found: Linted) -> list[str]:
+    return [f.message.partition(":")[0] for f in found.findings if f.rule == "operators-unrecorded"]
+
+
+def test_operators_that_nobody_recorded_are_told(paths: Paths) -> None:
+    assert unrecorded(linted(paths)) == ["no operators are recorded for sm100, sm120"]
+    kept = paths.operators(NAME).read_text()
+    paths.operators(NAME).unlink()
+    assert unrecorded(linted(paths)) == ["no operators are recorded for sm90, sm100, sm120"]
+    paths.operators(NAME).write_text(kept.replace("- sm90", "- sm100"))
+    found = linted(paths)
+    assert (unrecorded(found), rules(found)) == ([], {"plan-refused"}), "what is refused is not missing too"
+
+
+def test_without_the_test_that_loads_nobody_needs_operators(paths: Paths) -> None:
+    paths.operators(NAME).unlink()
+    replaced(paths.recipe(NAME), "abi, load, files", "abi, files")
+    assert unrecorded(linted(paths)) == []
+
+
+def test_a_waiver_of_a_package_that_the_lock_lacks(paths: Paths) -> None:
+    replaced(paths.recipe(NAME), "package: pynvvideocodec\n", "package: pynvvideocodek\n")
+    found = [f for f in linted(paths).findings if f.level == "error"]
+    assert [(f.rule, f.cure) for f in found] == [("waiver-package", "did you mean pynvvideocodec?")]
+    line = paths.recipe(NAME).read_text().splitlines()[found[0].line - 1]
+    assert line.strip() == "package: pynvvideocodek"

@@ -18,7 +18,7 @@ from graft.patching import Malformed, check_safety, parse
 from graft.patchset import PatchSet, check_when, load_patchset
 from graft.paths import Paths
 from graft.plan import ImageSources
-from graft.recipe import Recipe, every_recipe, recipe_of, recipe_path_checked
+from graft.recipe import OPERATORS_TEST, Recipe, every_recipe, recipe_of, recipe_path_checked
 from graft.render import render
 from graft.report import comment
 from graft.sarif import Result, Rule, document
@@ -256,8 +256,11 @@ class _Gather:
         images: list[str] = []
         refused: list[GraftError] = []
         recorded: OperatorList | None = None
+        lacking: list[str] = []
         try:
             recorded = load_operators(session.paths, recipe.recipe, recipe.arches)
+            if OPERATORS_TEST in recipe.smoke:
+                lacking = [arch for arch in recipe.arches if recorded is None or recorded.of(arch) is None]
         except GraftError as problem:
             refused.append(problem)
         loaded = Loaded(recipe, lock, self._sources, recorded)
@@ -268,7 +271,9 @@ class _Gather:
                 images.append(planned.tag)
             except BadInput as problem:
                 refused.append(problem)
-        return replace(facts, lock=lock, closure=closure, plans_refused=tuple(refused)), images
+        return replace(
+            facts, lock=lock, closure=closure, plans_refused=tuple(refused), unrecorded=tuple(lacking)
+        ), images
 
 
 def _series(paths: Paths) -> tuple[dict[str, PatchSet], list[GraftError]]:

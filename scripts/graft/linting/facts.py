@@ -74,6 +74,7 @@ class RecipeFacts:
     recipe:   None when the loader refused it; then there is no lock, closure or plan either.
     refused:  what the loader said of the recipe; of its patches; of its lock; of its plans.
     closure:  what the wheels of the lock say of themselves; None when there is no lock.
+    unrecorded: architectures whose operators the gate would compare, and nobody has recorded.
     remote:   what git hosts say of the names beside commits; empty when they were not asked.
     """
 
@@ -87,6 +88,7 @@ class RecipeFacts:
     patches_refused: tuple[GraftError, ...] = ()
     lock_refused: GraftError | None = None
     plans_refused: tuple[GraftError, ...] = ()
+    unrecorded: tuple[str, ...] = ()
     remote: tuple[RemoteRef, ...] = ()
 
     @property

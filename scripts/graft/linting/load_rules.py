@@ -189,6 +189,23 @@ def lock_invalid(facts: RecipeFacts) -> Iterable[Hit]:
     return _lock_hits(facts, "lock-invalid")
 
 
+@recipe_rule(
+    "operators-unrecorded",
+    "note",
+    why="Where nothing is recorded, the gate takes whatever operators an image registers, and its first green run "
+    "records them: a kernel that is lost before that is not seen.",
+    example="smoke: [load], and no recipes/locks/<name>.operators.yaml in git",
+    cure="make image records them with its first green gate; commit recipes/locks/<name>.operators.yaml",
+)
+def operators_unrecorded(facts: RecipeFacts) -> Iterable[Hit]:
+    """The gate loads the extensions of an image, and no operators are recorded for its architecture."""
+    if facts.unrecorded:
+        where = f"recipes/locks/{facts.name}.operators.yaml"
+        cure = f"run make image RECIPE={facts.name} for each ARCH, and commit {where}; or git checkout {where}"
+        said = f"no operators are recorded for {', '.join(facts.unrecorded)}: the gate takes what the image has"
+        yield Hit(said, facts.where("smoke"), cure)
+
+
 @project_rule(
     "lock-tools",
     "error",

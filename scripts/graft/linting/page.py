@@ -14,6 +14,7 @@ GROUPS = {
     "plan": "Plans",
     "tags": "Tags",
     "lock": "Locks",
+    "operators": "Operators",
     "patch": "Patches",
     "arch": "Architectures",
     "group": "Versions that belong together",

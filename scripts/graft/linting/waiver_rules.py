@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 
 from graft.linting.facts import RecipeFacts
@@ -26,6 +27,36 @@ def waiver_unknown(facts: RecipeFacts) -> Iterable[Hit]:
             can = ", ".join(sorted(name for name, known in RULES.items() if known.about is not None))
             where = facts.where("waivers", index, "check")
             yield Hit(f"{waiver.check} {said}", where, f"these can be waived: {can}", about=waiver.check)
+
+
+@recipe_rule(
+    "waiver-package",
+    "error",
+    why="The gate finds nothing in a package that is not in the image; its waiver was meant for another name, or has "
+    "served.",
+    example="waivers: [{check: files, package: pynvvideocodecs, ...}]",
+    cure="name a package of the lock, or remove the waiver",
+)
+def waiver_package(facts: RecipeFacts) -> Iterable[Hit]:
+    """A waiver of the gate names a package that the lock does not have for the image, or for the waiver's `arch`."""
+    if facts.recipe is None or facts.lock is None:
+        return
+    for index, waiver in enumerate(facts.recipe.waivers):
+        if not waiver.of_gate or waiver.package is None:
+            continue
+        arches = facts.recipe.arches if waiver.arch is None else (waiver.arch,)
+        there = {pin.name for arch in arches for pin in facts.lock.image_packages(arch)}
+        there |= {
+            component.distribution
+            for arch in arches
+            for component in facts.recipe.components_on(arch).values()
+            if component.distribution
+        }
+        if waiver.package not in there:
+            close = difflib.get_close_matches(waiver.package, sorted(there), n=1)
+            cure = f"did you mean {close[0]}?" if close else None
+            said = f"the lock has no package {waiver.package}" + (f" for {waiver.arch}" if waiver.arch else "")
+            yield Hit(said, facts.where("waivers", index, "package"), cure, about=waiver.package)
 
 
 @recipe_rule(
