@@ -1,4 +1,9 @@
 # Thin: each target calls one verb of the CLI. `make help` lists them.
+# A value with $ is an expression of make's, and make would run it: refused before anything expands it.
+override OF_USERS := ARCH RECIPE REGISTRY JOBS ENGINE OFFLINE COMPONENT AGAINST TO A B WHAT REPORT FILE CONTENTS IMAGE CHANNEL \
+  TIER DAYS SIZE RERUN_GATE UNLOCKED NEW_BASE NEW_TOOLS OPERATORS DRY_RUN UNSIGNED YES PYTHON
+override GIVEN := $(foreach a.name,$(.VARIABLES),$(if $(findstring command,$(origin $(a.name))),$(a.name)))
+$(foreach a.name,$(OF_USERS) $(GIVEN),$(if $(findstring $$,$(value $(a.name))),$(error $(a.name): a value must have no $$ in it: make would run it)))
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help image plan lock update fetch lint render patch-status patch-check patch-test diff size inspect reproduce bundle bundle-import smoke smoke-gpu receipt receipt-verify push pull verify history promote rollback store store-gc engine engine-stop clean test check bench golden requirements

@@ -482,6 +482,33 @@ def test_make_help_lists_what_the_readme_names() -> None:
     assert verbs - listed.keys() == set(), "each verb has a target"
 
 
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        *((name, "as a word") for name in ("RECIPE", "REPORT", "PYTHON", "UNLOCKED", "SHELL", "NOBODY_KNOWS")),
+        *((name, "in the environment") for name in ("RECIPE", "PYTHON", "UNLOCKED")),
+    ],
+)
+def test_make_runs_nothing_of_a_value(tmp_path: Path, name: str, given: str) -> None:
+    mark = tmp_path / "made"
+    for text in (f"$(shell touch {mark})", f"${{shell touch {mark}}}", "$HOME"):
+        word = f"{name}={text}"
+        command = ["make", "--no-print-directory", "help", *([word] if given == "as a word" else [])]
+        env = {**os.environ, **({} if given == "as a word" else {name: text})}
+        done = subprocess.run(command, cwd=SOURCE, env=env, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert f"{name}: a value must have no $ in it" in done.stderr
+        assert not mark.exists()
+
+
+def test_make_refuses_a_dollar_in_every_variable_that_it_reads() -> None:
+    makefile = (SOURCE / "Makefile").read_text(encoding="utf-8").replace("\\\n", " ")
+    checked = set(re.search(r"OF_USERS := (.*)", makefile)[1].split())  # type: ignore[index]
+    exported = set(re.search(r"(?m)^export (.*)", makefile)[1].split())  # type: ignore[index]
+    read = set(re.findall(r"\$\(if \$\(([A-Z_]+)\)", makefile))
+    assert exported | read <= checked
+
+
 def test_make_installs_the_program_that_the_readme_names(tmp_path: Path) -> None:
     """Also in a folder whose name has a space, and from another one."""
     makefile = (SOURCE / "Makefile").read_text(encoding="utf-8")
