@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import stat
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -209,4 +210,18 @@ def load_project(path: Path) -> Project:
     project = load(path, Project)
     if project.recipe and not (path.parent / "recipes").is_dir():
         raise BadInput("the project has no folder recipes/", where=str(path), cure="git checkout recipes")
+    for folder in ("images", "patches", "recipes/locks"):
+        _check_files(path.parent / folder, path.parent)
     return project
+
+
+def _check_files(folder: Path, root: Path) -> None:
+    """Raises BadInput for a pipe, a socket or a device below a folder: to read it could take forever."""
+    for path in sorted(folder.rglob("*")):
+        try:
+            kind = path.stat().st_mode
+        except OSError:
+            # A link to nothing: who reads it says so.
+            continue
+        if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+            raise BadInput("it is no regular file", where=str(path.relative_to(root)), cure="take it away")

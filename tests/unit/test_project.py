@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -99,3 +102,26 @@ def test_state_is_the_only_folder_written_at_run_time(tmp_path: Path) -> None:
 
 def test_the_toy_project_is_a_good_one(tmp_path: Path) -> None:
     assert load_project(write_project(tmp_path).build_yaml) == make_project()
+
+
+@pytest.mark.parametrize(
+    "place", ["images/smoke/x.py", "images/stages/x.j2", "patches/vllm/x.patch", "recipes/locks/x"]
+)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "link"])
+def test_what_is_no_file_is_refused_and_not_read(tmp_path: Path, place: str, kind: str) -> None:
+    paths = write_project(tmp_path)
+    load_project(paths.build_yaml)
+    path = paths.root / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to("/dev/zero")
+    else:
+        # By a short name: a socket's may have 107 characters.
+        with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+            made.bind(path.name)
+    with pytest.raises(BadInput) as caught:
+        load_project(paths.build_yaml)
+    assert (caught.value.what, caught.value.where) == ("it is no regular file", place)
+    assert caught.value.cure
