@@ -5,23 +5,29 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from factories import make_lock, write_project
 from web import Answer, Web
 
 from graft import fetch as fetching
+from graft.commands import update
+from graft.commands.session import open_session
+from graft.commands.update import announce
 from graft.console import Console
 from graft.errors import FetchFailed, GraftError
 from graft.fetch import fetch
-from graft.store import CHECKED_MTIME, Store, Wanted, mark_checked, missing
+from graft.store import CHECKED_MTIME, Pin, Store, Wanted, mark_checked, missing
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 
@@ -269,3 +275,35 @@ def test_ctrl_c_ends_the_fetch_and_the_next_one_resumes(server: Web, store: Stor
 
 def test_errors_are_grafts() -> None:
     assert issubclass(FetchFailed, GraftError)
+
+
+def test_an_update_says_what_it_downloads_before_it_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session = open_session(write_project(tmp_path), Console())
+    items = [Wanted(pin("big", b"x" * 3_000_000), lambda: []), Wanted(pin("small", b"x" * 1_000_000), lambda: [])]
+    announce(session, items)
+    assert "to download: 2 files, 4.0 MB (big-1.0.whl, small-1.0.whl)" in capsys.readouterr().err
+    for item in items:
+        path = session.store.path(item.pin)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"x" * item.pin.size)
+    announce(session, items)
+    assert capsys.readouterr().err == ""
+
+
+@dataclass(frozen=True)
+class NoSources:
+    def files(self, pins: Iterable[Pin]) -> list[Wanted]:
+        return [Wanted(one, lambda: []) for one in pins]
+
+
+def test_an_update_has_said_it_when_the_download_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = make_lock()
+    said: list[str] = []
+    monkeypatch.setattr(update, "resolve_packages", lambda *_, **__: old)
+    monkeypatch.setattr(update, "sources_of", lambda *_: NoSources())
+    monkeypatch.setattr(update, "fetch", lambda *_: said.append(capsys.readouterr().err))
+    session = open_session(write_project(tmp_path), Console(), recipe="toy")
+    update._resolve(session, session.paths.recipe("toy").read_bytes(), old, {})
+    assert re.search(r"to download: \d+ files?, .*vllm-0\.32\.0", said[0])

@@ -40,6 +40,7 @@ from graft.patchset import load_patchset
 from graft.recipe import Recipe, load_recipe, recipe_of
 from graft.report import SeriesReport, counted
 from graft.resolve import Resolved, is_on_index, newest_versions, resolve_packages
+from graft.store import Wanted, missing
 from graft.yamledit import with_values
 from graft.yamlio import Position, parse
 
@@ -198,8 +199,20 @@ def _resolve(session: Session, made: bytes, old: Lock, versions: Mapping[str, st
             session.project, recipe, index.discover(session.project.index), os.environ, previous=kept, trees=_trees(old)
         )
     wanted = [component_file(found, recipe, name) for name in _interesting(recipe, old)]
-    fetch(session.store, sources_of(session, recipe).files(p for p in wanted if not is_tree(p)), session.console)
+    files = sources_of(session, recipe).files(p for p in wanted if not is_tree(p))
+    # In a dry run too: what the files say is what is asked for.
+    announce(session, files)
+    fetch(session.store, files, session.console)
     return recipe, found
+
+
+def announce(session: Session, files: Sequence[Wanted]) -> None:
+    """Say which of the files will be downloaded, how many and how large; nothing where the store has all."""
+    lacking = missing(session.store, files)
+    if lacking:
+        count = f"{len(lacking)} file{'' if len(lacking) == 1 else 's'}"
+        names = ", ".join(item.file_name for item in lacking)
+        session.console.say(f"to download: {count}, {size(sum(item.pin.size for item in lacking))} ({names})")
 
 
 def _interesting(recipe: Recipe, old: Lock) -> list[str]:
