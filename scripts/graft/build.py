@@ -57,7 +57,7 @@ class BuildCommand:
     contexts: Mapping[str, Path]
     target: str
     epoch: int
-    iidfile: Path
+    metadata: Path
     secrets: Mapping[str, Path]
     no_cache: bool = False
     output: Path | None = None
@@ -69,7 +69,10 @@ class BuildCommand:
         # Not an ARG of any stage: BuildKit takes it for the times in the image's configuration.
         words += ["--build-arg", f"SOURCE_DATE_EPOCH={self.epoch}"]
         # Files alone are no image, and have no id.
-        words += ["--output", f"type=local,dest={self.output}"] if self.output else ["--iidfile", str(self.iidfile)]
+        result = (
+            ("--output", f"type=local,dest={self.output}") if self.output else ("--metadata-file", str(self.metadata))
+        )
+        words += result
         for name, folder in self.contexts.items():
             words += ["--build-context", f"{name}={folder}"]
         for name, file in self.secrets.items():
@@ -77,6 +80,15 @@ class BuildCommand:
         if self.no_cache:
             words.append("--no-cache")
         return (*words, str(self.main_context))
+
+
+def image_id(told: Path) -> str:
+    """What the engine calls an image, from the file that buildx writes about its build.
+
+    That is the digest of its configuration, or of its manifest where images lie in containerd's store; `--iidfile` has
+    the first one in either case.
+    """
+    return str(json.loads(told.read_text(encoding="utf-8"))["containerimage.digest"])
 
 
 @dataclass(frozen=True)
@@ -158,9 +170,9 @@ def build_target(
     BuildFailed for everything else.
     """
     command = _command(plan, rendered, folder, docker, target, _secrets(plan, folder, jobs or {}), no_cache, built)
-    command.iidfile.unlink(missing_ok=True)
+    command.metadata.unlink(missing_ok=True)
     _run(command, env, console, log, jobs or {})
-    return command.iidfile.read_text(encoding="utf-8").strip()
+    return image_id(command.metadata)
 
 
 def build_components(
@@ -290,7 +302,7 @@ def _command(
         {name: folder / name for name in (*rendered.contexts, *(f"built-{name}" for name in built))},
         target,
         plan.epoch,
-        folder / f"{target}.iid",
+        folder / f"{target}.json",
         secrets,
         no_cache,
     )

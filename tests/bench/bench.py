@@ -26,6 +26,7 @@ import gpu_census
 import judge_scale
 import lint_scale
 
+from graft.build import image_id
 from graft.commands.image import build as build_image
 from graft.commands.programs import ready_engine
 from graft.commands.session import Session, make_plan, open_session
@@ -164,7 +165,7 @@ def gpu_code(bench: Bench) -> Row:
     """The census of the image's GPU code against cuobjdump. Raises RuntimeError when they do not agree."""
     session = bench.session
     engine = ready_engine(session)
-    image = (session.paths.contexts / "glm-dsa-sm90" / "runtime.iid").read_text().strip()
+    image = built_image(session)
     program = gpu_census.cuobjdump(ROOT / ".graft" / "bench")
     with contextlib.closing(engine.client()) as client:
         found = gpu_census.measure_image(client, image, program, bench.root / ".graft")
@@ -172,6 +173,11 @@ def gpu_code(bench: Bench) -> Row:
         raise RuntimeError(f"the census and cuobjdump differ: {found.differences}")
     note = f"control: cuobjdump {gpu_census.VERSION}; {found.entries + found.hidden:,} entries, in each file the same"
     return Row("GPU code of every file of the image", found.seconds, found.cuobjdump_seconds, note=note)
+
+
+def built_image(session: Session) -> str:
+    """The id of the candidate that was built last."""
+    return image_id(session.paths.contexts / "glm-dsa-sm90" / "runtime.json")
 
 
 def timed_cli(bench: Bench, verb: str) -> float:
@@ -222,7 +228,7 @@ def layers(bench: Bench) -> Mapping[str, int]:
     """Layer digest -> bytes of the candidate that was built last."""
     session = bench.session
     engine = ready_engine(session)
-    image = (session.paths.contexts / "glm-dsa-sm90" / "runtime.iid").read_text().strip()
+    image = built_image(session)
     client = engine.client()
     try:
         digests = client.images.get(image).attrs["RootFS"]["Layers"]

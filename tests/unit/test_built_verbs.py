@@ -242,4 +242,4 @@ class TestBuild:
         command = build._command(planned, Rendered("", (), ()), tmp_path, Path("docker"), "components", {})
         words = dataclasses.replace(command, output=tmp_path / "out").argv
         assert f"type=local,dest={tmp_path}/out" in words
-        assert "--iidfile" not in words
+        assert "--metadata-file" not in words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 
 from graft import engine
-from graft.engine import daemon, packages, probe
+from graft.engine import daemon, model, packages, probe
 from graft.errors import EngineMissing
 from graft.paths import Paths
 
@@ -449,3 +450,11 @@ def test_the_reason_of_a_failed_start_is_the_end_of_the_log(
     with pytest.raises(EngineMissing) as caught:
         daemon._wait_until_up(layout)
     assert (caught.value.tail or "").endswith("overlay2 is not supported")
+
+
+def test_an_engine_may_be_silent_for_minutes_while_it_saves_an_image(
+    tmp_path: Path, system: FakeDaemon, environ: dict[str, str]
+) -> None:
+    """Measured: the classic store is, for an image of 9 GB; the client of the SDK gives up after one."""
+    with contextlib.closing(probe.system_engine(tmp_path / "config", environ).client()) as client:
+        assert client.api.timeout == model.ANSWER_SECONDS >= 1800

@@ -209,7 +209,8 @@ def daemon_settings(layout: Layout, config: EngineConfig) -> dict[str, object]:
         "ip-forward": False,
         "ip-masq": False,
         "userland-proxy": False,
-        "storage-driver": "overlay2",
+        # Of containerd's store it is the name of the snapshotter.
+        "storage-driver": "overlayfs" if STORE == "containerd" else "overlay2",
         "features": {"containerd-snapshotter": STORE == "containerd"},
         # The tree /graft-<id> holds every container and RUN process; systemd is not asked, it may not be there.
         "exec-opts": ["native.cgroupdriver=cgroupfs"],

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 Kind = Literal["system", "embedded"]
 Mode = Literal["auto", "system", "embedded"]
 Store = Literal["classic", "containerd"]
+#: How long the Engine API may be silent. Before the first byte of an image that it saves, the classic store writes all
+#: of it to its disk: minutes for 9 GB. The SDK's own limit is 60 s.
+ANSWER_SECONDS = 1800
 
 #: What a Docker client may need from our environment. Proxies are not in it: nothing of the host's network
 #: settings may reach a build, and the client talks to a socket.
@@ -82,4 +85,4 @@ class Engine:
 
         settings = kwargs_from_env(environment={**os.environ, "DOCKER_HOST": self.host})
         settings["base_url"] = self.host
-        return docker.DockerClient(**settings, use_ssh_client=self.host.startswith("ssh://"))
+        return docker.DockerClient(**settings, use_ssh_client=self.host.startswith("ssh://"), timeout=ANSWER_SECONDS)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graft import proc
-from graft.build import BuildCommand
+from graft.build import BuildCommand, image_id
 from graft.engine import Engine
 from graft.errors import BadInput, BuildFailed
 from graft.gate.containers import is_dead, owner
@@ -141,7 +141,7 @@ def build_layer(layer: Layer, folder: Path, scripts: Path, engine: Engine, clien
         {"layer": context},
         "onto",
         layer.epoch,
-        folder / "candidate.iid",
+        folder / "candidate.json",
         {},
     )
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -154,7 +154,7 @@ def build_layer(layer: Layer, folder: Path, scripts: Path, engine: Engine, clien
     if done.rc != 0:
         tail = "\n".join(done.stderr.splitlines()[-proc.TAIL_LINES :])
         raise BuildFailed("the layer could not be built", where=str(log), tail=tail)
-    made = command.iidfile.read_text(encoding="utf-8").strip()
+    made = image_id(command.metadata)
     check_same(layer, client.images.get(made).attrs)
     return made
 
@@ -194,11 +194,11 @@ def _clear(folder: Path, client: DockerClient) -> None:
 
     with contextlib.suppress(ImageNotFound):
         client.api.remove_image(f"{BASE_NAME}:{folder.name.removeprefix('onto-')}", noprune=True)
-    candidate = folder / "candidate.iid"
+    candidate = folder / "candidate.json"
     if candidate.is_file():
         # 409: it is used by a container that somebody else started, or has more than one name.
         with contextlib.suppress(APIError):
-            made = client.images.get(candidate.read_text(encoding="utf-8").strip())
+            made = client.images.get(image_id(candidate))
             if not made.tags:
                 client.api.remove_image(str(made.id), noprune=True)
     shutil.rmtree(folder, ignore_errors=True)
