@@ -172,9 +172,7 @@ def compile_all(ninja_files: Sequence[Path], tree: Path, env: Mapping[str, str])
         env = {
             **env,
             "CCACHE_DIR": os.environ["CCACHE_DIR"],
-            "CCACHE_COMPILERCHECK": f"string:{buildrun.compiler_id(env)}",
-            "CCACHE_MAXSIZE": "4G",
-            "CCACHE_STATSLOG": str(WORK / "ccache-stats"),
+            **buildrun.ccache_settings(env, WORK / "ccache-stats"),
         }
     top = WORK / "all.ninja"
     top.write_text("".join(f"subninja {file}\n" for file in ninja_files))

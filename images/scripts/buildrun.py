@@ -52,6 +52,8 @@ CAUSES = (
 MEASURED = "graft-measured: "
 #: Where compilers are called through ccache. Fixed, because build systems write it down.
 COMPILERS = Path("/tmp/graft-compilers")
+#: Entries that Graft brought from the cache that machines share, read-only; and those that it takes there.
+SHARED, NEW = Path("/ccache-shared"), Path("/ccache-new")
 DRIVERS = ("gcc", "g++", "cc", "c++", "x86_64-linux-gnu-gcc", "x86_64-linux-gnu-g++")
 #: nvcc calls the compilers of the host itself, past ccache. ccache knows only the short forms of two options.
 LAUNCH = """#!/bin/bash
@@ -139,18 +141,41 @@ def measured(seconds: float, statslog: str | None = None) -> None:
 
 
 def counted(statslog: str) -> dict[str, int]:
-    """Objects by what ccache did: found, compiled, and could not look for. Links and preprocessing are none."""
-    words = [line.strip() for line in statslog.splitlines() if line.strip() and not line.startswith("#")]
-    hits = words.count("direct_cache_hit") + words.count("preprocessed_cache_hit")
-    past = sum(word.startswith(("unsupported_", "could_not_use_", "bad_compiler_")) for word in words)
-    return {"hits": hits, "misses": words.count("cache_miss"), "uncached": past}
+    """Objects by what ccache did: found (in the cache that machines share, too), compiled, and could not look for.
+
+    Links and preprocessing are no objects. What one call of a compiler did begins with a line `# its source`.
+    """
+    found = {"hits": 0, "misses": 0, "uncached": 0, "shared": 0}
+    for call in re.split(r"(?m)^#.*$", statslog):
+        words = set(call.split())
+        is_hit = not words.isdisjoint({"direct_cache_hit", "preprocessed_cache_hit"})
+        found["hits"] += is_hit
+        # A damaged entry was found there as well, and is a miss.
+        found["shared"] += is_hit and "remote_storage_hit" in words
+        found["misses"] += "cache_miss" in words
+        found["uncached"] += any(word.startswith(("unsupported_", "could_not_use_", "bad_compiler_")) for word in words)
+    return found
+
+
+def ccache_settings(env: Mapping[str, str], statslog: Path) -> dict[str, str]:
+    """How ccache works in a build. Its key sees programs and no dates: a compiler is what its programs are."""
+    settings = {
+        "CCACHE_COMPILERCHECK": f"string:{compiler_id(env)}",
+        "CCACHE_MAXSIZE": "4G",
+        "CCACHE_STATSLOG": str(statslog),
+    }
+    if os.environ.get("GRAFT_CCACHE_SHARED"):
+        NEW.mkdir(parents=True, exist_ok=True)
+        settings["CCACHE_REMOTE_STORAGE"] = f"file:{SHARED}|read-only file:{NEW}"
+        # Also what this machine compiled before it shared anything.
+        settings["CCACHE_RESHARE"] = "1"
+    return settings
 
 
 def through_ccache(env: Mapping[str, str], tree: Path, statslog: Path) -> dict[str, str]:
     """The environment with every compiler behind ccache; as it is where there is no CCACHE_DIR or no ccache.
 
-    Its key sees neither the tree's place nor a date: paths below the tree are relative, and a compiler is what its
-    programs are.
+    Its key does not see the tree's place: paths below it are relative.
     """
     if not env.get("CCACHE_DIR") or shutil.which("ccache", path=env["PATH"]) is None:
         return dict(env)
@@ -167,9 +192,7 @@ def through_ccache(env: Mapping[str, str], tree: Path, statslog: Path) -> dict[s
         "PATH": f"{COMPILERS}:{env['PATH']}",
         "CCACHE_BASEDIR": str(tree),
         "CCACHE_NOHASHDIR": "1",
-        "CCACHE_COMPILERCHECK": f"string:{compiler_id(env)}",
-        "CCACHE_MAXSIZE": "4G",
-        "CCACHE_STATSLOG": str(statslog),
+        **ccache_settings(env, statslog),
         "CMAKE_CUDA_COMPILER_LAUNCHER": str(launch),
     }
     if toolkit := env.get("CUDA_HOME"):

@@ -40,6 +40,17 @@ Address = Annotated[
 KeyFile = Annotated[
     str, grammar(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(?:/[A-Za-z0-9_-][A-Za-z0-9._-]*)*", "a file of the project")
 ]
+#: Where a password may stand by mistake, so what was written is not said again.
+RedisUrl = Annotated[
+    str,
+    grammar(
+        r"rediss?://(?:[A-Za-z0-9]|[A-Za-z0-9][A-Za-z0-9.-]*[A-Za-z0-9]|\[[0-9A-Fa-f:]+\])"
+        r"(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?(?:/[0-9]{1,3})?",
+        "an address such as redis://host:6379/0, or rediss:// for TLS; user and password are never written here: "
+        "GRAFT_REDIS_USERNAME and GRAFT_REDIS_PASSWORD in the environment say them",
+        shown=False,
+    ),
+]
 TagTemplate = Annotated[str, grammar(r"[A-Za-z0-9_{}.-]+", "a tag such as {recipe}-{arch}")]
 
 
@@ -151,6 +162,19 @@ class StoreConfig(Model):
     registry: Address | None = None
 
 
+class CompileCacheConfig(Model):
+    """Where machines share what compilers made; null: each keeps its own.
+
+    redis: redis://host[:port][/db], or rediss:// for TLS.
+    days:  how long an entry stays that no build put there again.
+    size:  the most that is brought for one component.
+    """
+
+    redis: RedisUrl | None = None
+    days: int = Field(default=30, ge=1, le=3650)
+    size: Bytes = "2GB"
+
+
 class Project(Model):
     """The whole of build.yaml."""
 
@@ -169,6 +193,7 @@ class Project(Model):
     channels: tuple[TagTemplate, ...] = Field(min_length=1, strict=False)
     registry: RegistryConfig = RegistryConfig()
     store: StoreConfig = StoreConfig()
+    compile_cache: CompileCacheConfig = CompileCacheConfig()
 
     @field_validator("groups", mode="before")
     @classmethod

@@ -65,8 +65,10 @@ RUN --network=none \
     COMMIT=5af873a7b6c81fbf533ef96bede13fbf4744ad2a \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/b12x
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-b12x
 # b12x: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-b12x AS build-b12x
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -77,12 +79,15 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-b12x,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-b12x \
     --mount=type=secret,id=graft-jobs-b12x --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-b12x && cat /run/secrets/graft-jobs-b12x) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-b12x && cat /run/secrets/graft-ccache-b12x) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+g5af873a7b
 
@@ -102,8 +107,10 @@ RUN --network=none \
     COMMIT=9ca30487a6d1a484757f2d87f532c5f6707b9f25 \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/deepgemm
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-deepgemm
 # deepgemm: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-deepgemm AS build-deepgemm
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -116,12 +123,15 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-deepgemm,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-deepgemm \
     --mount=type=secret,id=graft-jobs-deepgemm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-deepgemm && cat /run/secrets/graft-jobs-deepgemm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-deepgemm && cat /run/secrets/graft-ccache-deepgemm) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+g9ca30487a
 
@@ -141,8 +151,10 @@ RUN --network=none \
     COMMIT=9c5ed7c194e7412780862491742fc655daaad6ac \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/flashinfer
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-flashinfer
 # flashinfer: the wheel of its own PEP 517 backend, for sm_120f alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-flashinfer AS build-flashinfer
 ENV CMAKE_CUDA_ARCHITECTURES="120f" \
     CUDA_HOME="/usr/local/cuda" \
@@ -154,12 +166,15 @@ ENV CMAKE_CUDA_ARCHITECTURES="120f" \
     TORCH_CUDA_ARCH_LIST="12.0f"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-flashinfer,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-flashinfer \
     --mount=type=secret,id=graft-jobs-flashinfer --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-flashinfer && cat /run/secrets/graft-jobs-flashinfer) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-flashinfer && cat /run/secrets/graft-ccache-flashinfer) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/flashinfer /out flashinfer-python 0.6.13+cu132
 
@@ -179,8 +194,10 @@ RUN --network=none \
     COMMIT=dfab7c1ace32da250ba97757879429c341b7bcf9 \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/nccl
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-nccl
 # nccl: its library by its own Makefile, for sm_120a alone, as the wheel it stands in for; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-nccl AS build-nccl
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -191,11 +208,14 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-nccl,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-nccl \
     --mount=type=secret,id=graft-jobs-nccl --mount=type=secret,id=graft-job-gb-make \
     --mount=type=bind,from=scripts,source=build-make.py,target=/run/graft/scripts/build-make.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-nccl && cat /run/secrets/graft-jobs-nccl) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-nccl && cat /run/secrets/graft-ccache-nccl) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-make.py /src/nccl /out --distribution nvidia-nccl-cu13 --version 2.30.4
 
@@ -219,8 +239,10 @@ RUN --network=none \
     PATCHES="8231580f5c7cd8a9f17508058a818f4809a2a3dbff49e3b4a1014b4d634df504:mtp-topk-scores.patch" \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/vllm
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-vllm
 # vllm: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-vllm AS build-vllm
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -233,6 +255,8 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     VLLM_USE_PRECOMPILED="0"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-vllm,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-vllm \
     --mount=type=secret,id=graft-jobs-vllm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=source-cutlass,source=/src/cutlass,target=/src/cutlass \
     --mount=type=bind,from=tools,target=/run/graft/tools \
@@ -240,6 +264,7 @@ RUN --network=none \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-vllm && cat /run/secrets/graft-jobs-vllm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-vllm && cat /run/secrets/graft-ccache-vllm) \
     CCACHE_DIR=/ccache \
     VLLM_CUTLASS_SRC_DIR=/src/cutlass \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0.11.2.dev279+dark.devotion.df8ad3b.b12x5af873a.fi9c5ed7c.dcpglobaltopk.mtptopkscores.cu132.20260621

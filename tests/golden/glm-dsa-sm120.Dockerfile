@@ -49,8 +49,10 @@ RUN --network=none \
        SOURCE_DATE_EPOCH=1577836800 PRISTINE_TREE=66f72d58e8dcab25a476ca6edbb5340a9e62a6d5 RESULT_TREE=1e48905de467d67a3fc043300dbdd18e261d8104 \
        bash /run/graft/scripts/apply-patches.sh
 
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-flashinfer
 # flashinfer: its wheel, and norm, page, rope compiled for sm_120a alone; /out holds the wheels.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-flashinfer AS build-flashinfer
 ENV CUDA_HOME=/opt/venv/lib/python3.11/site-packages/nvidia/cu13 FLASHINFER_CUDA_ARCH_LIST=12.0a SOURCE_DATE_EPOCH=1577836800
 RUN --network=none \
@@ -60,12 +62,15 @@ RUN --network=none \
     /opt/venv/bin/python /run/graft/scripts/build-flashinfer-aot.py wheel /src/flashinfer /out --version 0.7.0.post1
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-flashinfer,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-flashinfer \
     --mount=type=secret,id=graft-jobs-flashinfer --mount=type=secret,id=graft-job-gb-flashinfer-aot \
     --mount=type=bind,from=scripts,source=build-flashinfer-aot.py,target=/run/graft/scripts/build-flashinfer-aot.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     --mount=type=bind,from=fatbin,target=/run/graft/smoke/lib \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-flashinfer && cat /run/secrets/graft-jobs-flashinfer) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-flashinfer-aot && cat /run/secrets/graft-job-gb-flashinfer-aot) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-flashinfer && cat /run/secrets/graft-ccache-flashinfer) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-flashinfer-aot.py modules /src/flashinfer /out \
       --version 0.7.0.post1 norm page rope

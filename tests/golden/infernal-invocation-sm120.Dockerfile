@@ -42,8 +42,10 @@ RUN --network=none \
     TREE=75787c7a7431b3bea414d2ebf5f2b8671b23eb33 \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/b12x
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-b12x
 # b12x: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-b12x AS build-b12x
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -54,12 +56,15 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-b12x,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-b12x \
     --mount=type=secret,id=graft-jobs-b12x --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-b12x && cat /run/secrets/graft-jobs-b12x) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-b12x && cat /run/secrets/graft-ccache-b12x) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gc25cdba2c
 
@@ -83,8 +88,10 @@ RUN --network=none \
     COMMIT=fb6f40999a2a9e63104d4ae4a84118bce61528f8 \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/nccl
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-nccl
 # nccl: its library by its own Makefile, for sm_120a alone, as the wheel it stands in for; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-nccl AS build-nccl
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -95,11 +102,14 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-nccl,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-nccl \
     --mount=type=secret,id=graft-jobs-nccl --mount=type=secret,id=graft-job-gb-make \
     --mount=type=bind,from=scripts,source=build-make.py,target=/run/graft/scripts/build-make.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-nccl && cat /run/secrets/graft-jobs-nccl) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-make && cat /run/secrets/graft-job-gb-make) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-nccl && cat /run/secrets/graft-ccache-nccl) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-make.py /src/nccl /out --distribution nvidia-nccl-cu13 --version 2.31.2
 
@@ -119,8 +129,10 @@ RUN --network=none \
     COMMIT=cf30153c4c131c8164ee7798e5022d810682e2cb \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/torch
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-torch
 # torch: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-torch AS build-torch
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -138,12 +150,15 @@ RUN --network=none \
     bash /run/graft/scripts/install-wheels.sh
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-torch,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-torch \
     --mount=type=secret,id=graft-jobs-torch --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-torch && cat /run/secrets/graft-jobs-torch) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-torch && cat /run/secrets/graft-ccache-torch) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/torch /out torch 2.13.0
 
@@ -163,8 +178,10 @@ RUN --network=none \
     COMMIT=a6b593d2826719dcf4892609af7b84ee23aaf32a \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/deepgemm
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-deepgemm
 # deepgemm: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-deepgemm AS build-deepgemm
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -182,12 +199,15 @@ RUN --network=none \
     bash /run/graft/scripts/install-wheels.sh
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-deepgemm,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-deepgemm \
     --mount=type=secret,id=graft-jobs-deepgemm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-deepgemm && cat /run/secrets/graft-jobs-deepgemm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-deepgemm && cat /run/secrets/graft-ccache-deepgemm) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/deepgemm /out deep-gemm 0+ga6b593d28
 
@@ -264,8 +284,10 @@ RUN --network=none \
     TREE=f0fa1cefc1865d316c2478525f550e7646addc40 \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/vllm
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-vllm
 # vllm: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-vllm AS build-vllm
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -283,12 +305,15 @@ RUN --network=none \
     bash /run/graft/scripts/install-wheels.sh
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-vllm,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-vllm \
     --mount=type=secret,id=graft-jobs-vllm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-vllm && cat /run/secrets/graft-jobs-vllm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-vllm && cat /run/secrets/graft-ccache-vllm) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0.26.1rc0+infernal.invocation.cu133.r18.vllmf0fa1ce.b12x75787c7
 

@@ -28,8 +28,10 @@ RUN --network=none \
     TREE=2d466e350e518193f9edd57809e050b3aa8b8dcb \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/b12x
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-b12x
 # b12x: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-b12x AS build-b12x
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -40,12 +42,15 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     TORCH_CUDA_ARCH_LIST="12.0a"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-b12x,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-b12x \
     --mount=type=secret,id=graft-jobs-b12x --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-b12x && cat /run/secrets/graft-jobs-b12x) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-b12x && cat /run/secrets/graft-ccache-b12x) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/b12x /out b12x 0+gb8c7153c3
 
@@ -66,8 +71,10 @@ RUN --network=none \
     TREE=e755f87b8e00d76e1aeacfa0835a2c7608925390 \
     bash /run/graft/scripts/checkout-git.sh /run/graft/git /src/vllm
 
+# Empty; where machines share what ccache keeps, Graft puts that in its place.
+FROM scratch AS ccache-vllm
 # vllm: the wheel of its own PEP 517 backend, for sm_120a alone; /out holds it.
-# Secrets, because they may not be part of any key: the number of jobs changes no byte.
+# Secrets, because they may not be part of any key: neither the number of jobs nor a cache changes a byte.
 FROM source-vllm AS build-vllm
 ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     CUDA_HOME="/usr/local/cuda" \
@@ -80,12 +87,15 @@ ENV CMAKE_CUDA_ARCHITECTURES="120a" \
     VLLM_USE_PRECOMPILED="0"
 RUN --network=none \
     --mount=type=cache,id=graft-ccache,target=/ccache \
+    --mount=type=bind,from=ccache-vllm,target=/ccache-shared \
+    --mount=type=secret,id=graft-ccache-vllm \
     --mount=type=secret,id=graft-jobs-vllm --mount=type=secret,id=graft-job-gb-python \
     --mount=type=bind,from=tools,target=/run/graft/tools \
     --mount=type=bind,from=scripts,source=build-python.py,target=/run/graft/scripts/build-python.py \
     --mount=type=bind,from=scripts,source=buildrun.py,target=/run/graft/scripts/buildrun.py \
     GRAFT_JOBS=$(test -f /run/secrets/graft-jobs-vllm && cat /run/secrets/graft-jobs-vllm) \
     GRAFT_JOB_GB=$(test -f /run/secrets/graft-job-gb-python && cat /run/secrets/graft-job-gb-python) \
+    GRAFT_CCACHE_SHARED=$(test -f /run/secrets/graft-ccache-vllm && cat /run/secrets/graft-ccache-vllm) \
     CCACHE_DIR=/ccache \
     /opt/venv/bin/python /run/graft/scripts/build-python.py /src/vllm /out vllm 0+ge08d796fb
 

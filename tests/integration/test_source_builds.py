@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 from distribution import distribution
+from redisserver import redis_server
 from tiny import SOURCE, Tiny, share_engine_programs
 
 from graft import engine
@@ -296,6 +297,90 @@ def test_what_is_in_the_store_is_not_compiled_again(built: Built, tmp_path: Path
     after = tiny.image(again.reference)
     assert (after.layers, after.id) == (before.layers, before.id)
     assert mine.is_dir()
+
+
+MANY = """\
+import os
+from setuptools import Extension, setup
+setup(
+    version=os.environ["SETUPTOOLS_SCM_PRETEND_VERSION"],
+    ext_modules=[Extension("answer", ["answer.c", "two.c", "three.c"], include_dirs=["third/number"])],
+)
+"""
+
+
+def test_what_another_machine_compiled_comes_by_way_of_redis(built: Built, tmp_path: Path) -> None:
+    """A machine without it fills Redis, one with an empty ccache takes all of it, and the wheel is the same."""
+    tiny, answer, good = built.tiny, built.answer, built.answer.head
+    log = tiny.paths.logs / "tiny-sm90-components.log"
+    project = FILES["pyproject.toml"].partition("ext-modules")[0]
+    more = {"setup.py": MANY, "pyproject.toml": project, "two.c": "int two;\n", "three.c": "int three;\n"}
+    build_yaml = tiny.root / "build.yaml"
+    kept = build_yaml.read_text()
+    password = "a-password-of-redis"
+
+    def compiled() -> tuple[bytes, int | None, int | None, int | None]:
+        key = json.loads(tiny.graft("plan", "--json").out)["components"]["answer"]["key"]
+        (wheel,) = (tiny.paths.store / "built" / "answer" / key).glob("*.whl")
+        took = measured(log)["answer"]
+        return wheel.read_bytes(), took.hits, took.misses, took.shared
+
+    def forget() -> None:
+        shutil.rmtree(tiny.paths.store / "built", ignore_errors=True)
+        log.unlink(missing_ok=True)
+        running = engine.find(tiny.paths)
+        if running is None:
+            return
+        pruned = [running.docker, "buildx", "prune", "--force", "--filter", "type=exec.cachemount"]
+        subprocess.run(pruned, env=running.env(), check=True, capture_output=True)
+
+    try:
+        built.recipe(answer.commit(more))
+        answer.serve()
+        tiny.graft("lock")
+        with redis_server(tmp_path / "redis", password=password) as server:
+            data = yaml.safe_load(kept)
+            data["compile_cache"] = {"redis": server.url}
+            build_yaml.write_text(yaml.safe_dump(data, sort_keys=False))
+            forget()
+            filled = tiny.graft("image", "--rerun-gate", GRAFT_REDIS_PASSWORD=password)
+            cold = compiled()
+            assert cold[1:] == (0, 3, 0)
+            assert "answer: 6 new entries for the shared compile cache" in filled.err, filled.err
+
+            forget()
+            taken = tiny.graft("image", "--rerun-gate", GRAFT_REDIS_PASSWORD=password)
+            assert "3 of 3 objects from the compile cache (3 by way of Redis)" in taken.err
+            assert compiled() == (cold[0], 3, 0, 3)
+            receipt = json.loads(tiny.graft("receipt", "show", "--json", taken.reference).out)
+            assert [c["shared"] for r in receipt["receipts"] for c in r["receipt"]["compiled"]] == [3]
+            forget()
+            # Nothing of it ends a build: as without Redis, from the steps that the engine knows.
+            refused = tiny.graft("image", "--rerun-gate", GRAFT_REDIS_PASSWORD="another-password")
+            assert refused.err.count("compile_cache.redis: it refuses the login") == 1
+            assert "warning" not in tiny.graft("image", "--rerun-gate", OFFLINE="1").err
+            said = filled.err + refused.err + taken.err + json.dumps(receipt)
+            said += "".join(path.read_text(errors="replace") for path in tiny.paths.logs.rglob("*") if path.is_file())
+            said += "".join(path.read_text() for path in tiny.paths.receipts.rglob("*") if path.is_file())
+            said += str(tiny.image(taken.reference))
+            with tiny.client() as client:
+                said += json.dumps(client.api.history(taken.reference))
+            for secret in (server.url, f"127.0.0.1:{server.port}", password):
+                assert secret not in said
+
+            # A cut entry is a miss; the others are still found.
+            stored = server.client()
+            largest = max((key for key in stored.scan_iter() if b":index" not in key), key=stored.strlen)
+            stored.set(largest, bytes(stored.get(largest) or b"")[:-9])  # type: ignore[arg-type]
+            forget()
+            again = tiny.graft("image", "--rerun-gate", GRAFT_REDIS_PASSWORD=password)
+            assert "1 entries of the shared compile cache are damaged" in again.err
+            assert compiled() == (cold[0], 2, 1, 2)
+    finally:
+        build_yaml.write_text(kept)
+        answer.git("checkout", "--quiet", good)
+        built.recipe(good)
+        tiny.graft("lock")
 
 
 def test_a_build_may_not_do_everything(built: Built) -> None:

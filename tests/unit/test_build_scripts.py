@@ -198,10 +198,15 @@ preprocessed_cache_hit
 local_storage_hit
 # /src/x/b.cu
 direct_cache_hit
+local_storage_miss
+remote_storage_hit
+remote_storage_read_hit
+remote_storage_read_hit
 # /src/x/c.cu
 direct_cache_miss
 cache_miss
 local_storage_miss
+remote_storage_hit
 # /src/x/d.cu
 unsupported_compiler_option
 # a.o
@@ -210,8 +215,8 @@ called_for_link
 
 
 def test_objects_are_counted_by_what_ccache_did(buildrun: ModuleType) -> None:
-    assert buildrun.counted(STATSLOG) == {"hits": 2, "misses": 1, "uncached": 1}
-    assert buildrun.counted("") == {"hits": 0, "misses": 0, "uncached": 0}
+    assert buildrun.counted(STATSLOG) == {"hits": 2, "misses": 1, "uncached": 1, "shared": 1}
+    assert buildrun.counted("") == {"hits": 0, "misses": 0, "uncached": 0, "shared": 0}
 
 
 def fake(folder: Path, name: str, text: str) -> None:
@@ -244,6 +249,19 @@ def test_every_compiler_goes_through_ccache(
     assert said == ["ccache", f"{tmp_path}/bin/nvcc", "-MD", "-MF", "x.d", "a b", f"{bin_}/g++"]
     assert found["CMAKE_CUDA_COMPILER_LAUNCHER"] == str(tmp_path / "compilers/launch")
     assert found["CCACHE_BASEDIR"] == str(tmp_path / "tree")
+
+
+def test_entries_are_shared_only_where_the_build_is_told_so(
+    buildrun: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buildrun, "NEW", tmp_path / "new")
+    monkeypatch.delenv("GRAFT_CCACHE_SHARED", raising=False)
+    env = {"PATH": "/usr/bin:/bin"}
+    assert not [name for name in buildrun.ccache_settings(env, tmp_path) if "REMOTE" in name or "RESHARE" in name]
+    monkeypatch.setenv("GRAFT_CCACHE_SHARED", "yes")
+    told = buildrun.ccache_settings(env, tmp_path)
+    assert told["CCACHE_REMOTE_STORAGE"] == f"file:/ccache-shared|read-only file:{tmp_path}/new"
+    assert told["CCACHE_RESHARE"] == "1"
 
 
 @pytest.mark.parametrize("lacking", ["CCACHE_DIR", "ccache"])

@@ -207,7 +207,7 @@ class TestBuild:
             assert command.output is not None
             wheel(command.output / "flashinfer", item, content=content)
 
-        monkeypatch.setattr(build, "_run", run)
+        monkeypatch.setattr(build.components, "run", run)
         return asked
 
     def test_what_was_compiled_is_stored_and_stands_in_for_its_stage(
@@ -233,13 +233,13 @@ class TestBuild:
         assert store.find(item) is not None
 
     def test_a_context_takes_the_place_of_the_stage(self, planned: Plan, tmp_path: Path) -> None:
-        words = build._command(
-            planned, Rendered("", (), ()), tmp_path, Path("docker"), "runtime", {}, built=["flashinfer"]
+        words = build.command_of(
+            planned, Rendered("", (), ()), tmp_path, Path("docker"), "runtime", {}, replaced=["built-flashinfer"]
         ).argv
         assert f"built-flashinfer={tmp_path}/built-flashinfer" in words
 
     def test_files_alone_have_no_image_id(self, planned: Plan, tmp_path: Path) -> None:
-        command = build._command(planned, Rendered("", (), ()), tmp_path, Path("docker"), "components", {})
+        command = build.command_of(planned, Rendered("", (), ()), tmp_path, Path("docker"), "components", {})
         words = dataclasses.replace(command, output=tmp_path / "out").argv
         assert f"type=local,dest={tmp_path}/out" in words
         assert "--metadata-file" not in words

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from factories import make_plan
 
-from graft import build, proc
+from graft import proc
 from graft.budget import GIB, Machine
 from graft.build import Measured, measured
+from graft.build.log import failure
 from graft.commands import compiling
 from graft.commands.session import Session, open_session
 from graft.console import Console
@@ -126,14 +127,14 @@ def test_only_once_and_not_with_one_job(session: Session, fits: int, first: int,
     ],
 )
 def test_a_kill_for_memory_is_recognised(tmp_path: Path, output: str, jobs: int) -> None:
-    failed = build._failure(proc.Completed((), 1, "", output), "runtime", tmp_path, {"flashinfer": 4})
+    failed = failure(proc.Completed((), 1, "", output), "runtime", tmp_path, {"flashinfer": 4})
     assert isinstance(failed, OutOfMemory)
     assert (failed.component, failed.jobs, failed.exit_code) == ("flashinfer", jobs, 6)
 
 
 def test_a_step_that_is_no_component_s_is_no_matter_of_jobs(tmp_path: Path) -> None:
     output = "#9 [packages 2/2] RUN x\n#9 ERROR: process did not complete successfully: exit code: 137\n"
-    failed = build._failure(proc.Completed((), 1, "", output), "runtime", tmp_path, {})
+    failed = failure(proc.Completed((), 1, "", output), "runtime", tmp_path, {})
     assert not isinstance(failed, OutOfMemory)
 
 

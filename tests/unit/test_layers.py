@@ -31,7 +31,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "plan toolslock",
         "unlocked",
         "fetch patching render engine resolve report registry metadata bundle",
-        "base build built gate gitstore reach linting",
+        "base build built compilecache gate gitstore reach linting",
         "trial publish",
         "inventory inspection",
         "commands",
@@ -47,6 +47,7 @@ DOORS: Mapping[str, frozenset[str]] = {
     "http": frozenset({"net", "engine"}),
     "urllib.request": frozenset(),
     "yaml": frozenset({"yamlio"}),
+    "redis": frozenset({"compilecache"}),
 }
 
 #: docker's client raises the exceptions of requests: catching them opens no door.

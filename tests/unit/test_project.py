@@ -66,6 +66,39 @@ def test_a_wrong_value_is_refused_with_its_place(tmp_path: Path, edit: Edit, say
     assert int(line) >= 1
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hunter2@host",
+        "redis://:hunter2@host:6379/0",
+        "redis://host/0?password=hunter2",
+        "redis://host:70000",
+        "redis://host:0",
+        "redis://host:6379/x",
+        "redis://",
+        "http://host:6379",
+        "host:6379",
+        "redis://ho st",
+    ],
+)
+def test_an_address_of_redis_has_one_form_and_no_password(tmp_path: Path, url: str) -> None:
+    paths = write_project(tmp_path, edited(PROJECT, lambda p: p.update(compile_cache={"redis": url})))
+    with pytest.raises(BadInput, match=r"compile_cache\.redis: the value is not an address such as") as caught:
+        load_project(paths.build_yaml)
+    assert caught.value.exit_code == 2
+    assert "GRAFT_REDIS_PASSWORD" in caught.value.what
+    assert "hunter2" not in f"{caught.value.what} {caught.value.where} {caught.value.cure}"
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://host", "rediss://a.b:65535/15", "redis://127.0.0.1:6379/0", "redis://[::1]:1"]
+)
+def test_an_address_of_redis(tmp_path: Path, url: str) -> None:
+    paths = write_project(tmp_path, edited(PROJECT, lambda p: p.update(compile_cache={"redis": url, "size": "1GB"})))
+    found = load_project(paths.build_yaml).compile_cache
+    assert (found.redis, found.days, found.size) == (url, 30, "1GB")
+
+
 def test_a_project_without_recipes_is_refused(tmp_path: Path) -> None:
     paths = write_project(tmp_path)
     paths.recipe("toy").unlink()

@@ -24,7 +24,7 @@ HEADROOM = 1.25
 #: Bytes on the engine's disk for each byte of a wheel: unpacked, and the largest layer once more on its way.
 UNPACKED = 2.5
 #: What is kept of a build.
-FACTS = ("seconds", "jobs", "peak_gb", "hits", "misses", "uncached")
+FACTS = ("seconds", "jobs", "peak_gb", "hits", "misses", "uncached", "shared")
 
 
 def compiled(planned: Plan, before: Mapping[str, str] | None) -> list[str]:

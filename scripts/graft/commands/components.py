@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from graft.built.store import BuiltStore, Entry, Wanted
 from graft.commands.compiling import jobs_of, note, once_more
 from graft.commands.session import Session
+from graft.commands.sharing import sharing
 from graft.errors import BadInput, BuildFailed, RegistryFailed
 from graft.plan import Plan
 
@@ -92,6 +93,8 @@ def build_components(
     log.unlink(missing_ok=True)
     started = time.monotonic()
     jobs = jobs_of(session, planned, is_local=engine.host.startswith("unix://"), names=missing)
+    cache = sharing(session, planned)
+    cache.bring(missing, folder)
     run = functools.partial(
         build.build_components,
         folder,
@@ -102,6 +105,7 @@ def build_components(
         console=session.console,
         log=log,
         built=found,
+        shared=cache.components,
     )
     with session.console.step(f"build {', '.join(missing)}"):
         try:
@@ -112,10 +116,13 @@ def build_components(
             if done:
                 # The error to tell is the first one.
                 with suppress(BuildFailed):
-                    _keep(session, planned, Path(run(done, jobs=jobs)), done)
+                    out = Path(run(done, jobs=jobs))
+                    _keep(session, planned, out, done)
+                    cache.give(done, out)
             raise
     for name, entry in _keep(session, planned, out, missing).items():
         build.place_built(folder, name, entry.wheels())
+    cache.give(missing, out)
     note(session, planned, build.measured(log))
     return Compiled(build.stage_seconds(log), time.monotonic() - started)
 

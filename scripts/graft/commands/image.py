@@ -219,7 +219,8 @@ def _of_this_host(session: Session) -> list[HostValue]:
 
     project = session.project
     snapshots = {f"bases.{n}": b.bootstrap.snapshot for n, b in project.bases.items() if b.bootstrap}
-    return host_values(session.paths.root, {**snapshots, **project.indexes, "index": project.index})
+    shared = {"compile_cache.redis": project.compile_cache.redis}
+    return host_values(session.paths.root, {**snapshots, **shared, **project.indexes, "index": project.index})
 
 
 def tag(client: DockerClient, candidate: str, planned: Plan) -> None:

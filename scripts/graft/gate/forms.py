@@ -103,4 +103,5 @@ def _compiled(facts: Compiled) -> str:
     said = f"{facts.seconds:.0f} s, {facts.jobs} at once, largest process {facts.peak_gb:.1f} GiB"
     if facts.hits is None or facts.misses is None:
         return said
-    return f"{said}, {facts.hits} of {facts.hits + facts.misses} objects from the compile cache"
+    shared = f" ({facts.shared} by way of Redis)" if facts.shared else ""
+    return f"{said}, {facts.hits} of {facts.hits + facts.misses} objects from the compile cache{shared}"

@@ -69,6 +69,7 @@ class Compiled(Model):
     hits: int | None = Field(description="objects that came from the compile cache; null without one")
     misses: int | None = Field(description="objects that were compiled")
     uncached: int | None = Field(description="objects that the compile cache could not look for")
+    shared: int | None = Field(default=None, description="of the hits, those from the cache that machines share")
 
 
 class Receipt(Model):
