@@ -354,12 +354,7 @@ def test_what_another_machine_compiled_comes_by_way_of_redis(built: Built, tmp_p
             assert compiled() == (cold[0], 3, 0, 3)
             receipt = json.loads(tiny.graft("receipt", "show", "--json", taken.reference).out)
             assert [c["shared"] for r in receipt["receipts"] for c in r["receipt"]["compiled"]] == [3]
-            forget()
-            # Nothing of it ends a build: as without Redis, from the steps that the engine knows.
-            refused = tiny.graft("image", "--rerun-gate", GRAFT_REDIS_PASSWORD="another-password")
-            assert refused.err.count("compile_cache.redis: it refuses the login") == 1
-            assert "warning" not in tiny.graft("image", "--rerun-gate", OFFLINE="1").err
-            said = filled.err + refused.err + taken.err + json.dumps(receipt)
+            said = filled.err + taken.err + json.dumps(receipt)
             said += "".join(path.read_text(errors="replace") for path in tiny.paths.logs.rglob("*") if path.is_file())
             said += "".join(path.read_text() for path in tiny.paths.receipts.rglob("*") if path.is_file())
             said += str(tiny.image(taken.reference))
@@ -370,8 +365,10 @@ def test_what_another_machine_compiled_comes_by_way_of_redis(built: Built, tmp_p
 
             # A cut entry is a miss; the others are still found.
             stored = server.client()
-            largest = max((key for key in stored.scan_iter() if b":index" not in key), key=stored.strlen)
-            stored.set(largest, bytes(stored.get(largest) or b"")[:-9])  # type: ignore[arg-type]
+            # ccache's form: two bytes that say what it is, its version, and 0 for an object; before it, our sha256.
+            values = {key: bytes(stored.get(key) or b"") for key in stored.scan_iter() if b":index" not in key}  # type: ignore[arg-type]
+            first = min(key for key, value in values.items() if value[35] == 0)
+            stored.set(first, values[first][:-9])
             forget()
             again = tiny.graft("image", "--rerun-gate", GRAFT_REDIS_PASSWORD=password)
             assert "1 entries of the shared compile cache are damaged" in again.err
