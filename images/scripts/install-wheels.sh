@@ -6,6 +6,8 @@ wheels=/run/graft/wheels
 site=$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # The cache lies on the venv's file system and is gone with this step: unpacked once, linked, never copied.
 export UV_CACHE_DIR=/opt/.uv-cache UV_LINK_MODE=hardlink UV_NO_CONFIG=1 UV_OFFLINE=1 UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never
+# What starts Python imports what a wheel's .pth names, and its bytecode would hold the time of this build.
+export PYTHONDONTWRITEBYTECODE=1
 started=$(mktemp)
 
 if [ -f "$wheels/requirements.txt" ]; then
@@ -18,7 +20,8 @@ else
     done
 fi
 /run/graft/tools/uv pip install --python /opt/venv/bin/python --no-index --find-links "$wheels" --no-deps "${what[@]}"
-rm -rf "$UV_CACHE_DIR"
+# The file that uv locks the venv with is empty, everybody may write to it, and nothing reads it.
+rm -rf "$UV_CACHE_DIR" /opt/venv/.lock
 # What uv notes of the file that it installed from is a time of this host.
 find "$site" -path '*.dist-info/uv_cache.json' -newer "$started" -print0 | while IFS= read -r -d '' note; do
     rm "$note"

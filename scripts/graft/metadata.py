@@ -20,6 +20,7 @@ from graft.arch import ArchRow, select
 from graft.errors import BadInput
 from graft.hashes import digest_of
 from graft.lock import Lock, lock_text, plain, requirements_text
+from graft.operators import OperatorList
 from graft.paths import Paths
 from graft.plan import ImageSources, Plan, image_env, plan
 from graft.project import Base, BuildKind, Project
@@ -30,6 +31,8 @@ from graft.yamlio import Document, Model, dump, parse, validate
 HOME = "/usr/share/graft"
 #: Where the templates and scripts that made the image lie below HOME; their names there are those below images/.
 IMAGES = "images/"
+#: What of a recipe says how its image is tested, not what it is made from.
+GATE_FIELDS = ("smoke", "waivers", "size_budget", "profiles")
 IMAGE_FILE = re.compile(
     r"Dockerfile\.j2|(?:stages|macros)/[a-z0-9-]+\.j2|scripts/[a-z0-9-]+\.(?:sh|py)|smoke/lib/fatbin\.py"
 )
@@ -124,12 +127,14 @@ def plan_of(
     where: str,
     gate: Recipe | None = None,
     tests: ImageSources | None = None,
+    operators: OperatorList | None = None,
 ) -> Plan:
     """The plan that the files of an image make again; its key is the image's own when nothing is missing.
 
     found:   path below /usr/share/graft -> bytes. where: the image, for messages.
     project: this host's: its engine, index, memory and names, none of which changes a byte.
-    gate:    a recipe whose smoke tests, waivers and budget are this one's; tests: the hashes of those tests.
+    gate:    a recipe whose smoke tests, waivers and budget are this one's; tests: the hashes of those tests;
+             operators: what is recorded for it.
     Raises BadInput for an image that Graft did not make, or that does not hold what it is made from.
     """
     recipe_data = _document(found, "recipe.yaml", where).data
@@ -141,7 +146,8 @@ def plan_of(
         recipe = _recipe(recipe_data, gate)
         host = _project(project, facts, recipe)
         arch = select(host.arches, str(recipe_data["arch"]))
-        return plan(host, recipe, lock, arch, image_env(host, recipe, arch), _sources(found, tests))
+        recorded = operators.of(arch.name) if operators is not None else None
+        return plan(host, recipe, lock, arch, image_env(host, recipe, arch), _sources(found, tests), operators=recorded)
     except (ValidationError, KeyError, TypeError, StopIteration) as problem:
         raise BadInput(f"what the image says of itself does not fit together: {problem}", where=where) from None
 
@@ -172,7 +178,7 @@ def _recipe(data: dict[str, Any], gate: Recipe | None) -> Recipe:
     made = Recipe.model_validate({**facts, "arches": (data["arch"],), "constraints": constraints, "smoke": ("core",)})
     if gate is None:
         return made
-    return made.model_copy(update={name: getattr(gate, name) for name in ("smoke", "waivers", "size_budget")})
+    return made.model_copy(update={name: getattr(gate, name) for name in GATE_FIELDS})
 
 
 def _project(project: Project, facts: Facts, recipe: Recipe) -> Project:

@@ -56,6 +56,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     try:
         one.write()
         shutil.copy(SOURCE / "images" / "smoke" / "size.py", one.root / "images" / "smoke")
+        # Its .pth is imported whenever Python starts, in the step that installs it as well.
+        one.edit("recipes/tiny.yaml", "\npatches:", '\n  setuptools: {wheel: setuptools, version: "80.9.0"}\npatches:')
         share_engine_programs(one.paths)
         one.graft("lock")
         one.keep()
@@ -186,7 +188,7 @@ def test_the_sizes_of_layers_and_packages(both: Both) -> None:
     said = json.loads(both.one.graft("size", both.image, "--json").out)
     steps = [layer["step"] for layer in said["layers"]]
     assert steps == [
-        *("base", "venv", "wheels six", "wheels packaging", "wheels idna"),
+        *("base", "venv", "wheels six", "wheels packaging", "wheels idna", "wheels setuptools"),
         *("overlay six", "metadata", "workdir"),
     ]
     assert said["bytes"] == sum(layer["bytes"] for layer in said["layers"])

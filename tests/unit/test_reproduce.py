@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
@@ -210,6 +211,25 @@ def test_the_plan_is_the_images_and_the_gate_is_this_checkouts(session: Session)
     assert again.gate.inputs["smoke"] == plan.gate.inputs["smoke"]
     assert again.gate.inputs["patch tests"] == plan.gate.inputs["patch tests"]
     assert again.waivers == plan.waivers
+    assert plan.operators
+    assert again.operators == plan.operators
+    assert again.gate.key == plan.gate.key
+
+
+def test_the_gate_of_an_image_made_again_records_nothing(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its project has neither recipe nor list, and what holds is this checkout's."""
+    session.paths.operators("glm-dsa").unlink()
+    plan, found = recorded(session)
+    assert planned(session, found, base(plan)).operators is None
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr("graft.trial.reference.find_base", lambda *args, **more: base(plan))
+    monkeypatch.setattr("graft.trial.containers.trials", lambda *args: contextlib.nullcontext())
+    monkeypatch.setattr("graft.inventory.imaged.read_metadata", lambda *args: found)
+    monkeypatch.setattr(reproduce, "ready_engine", lambda session: SimpleNamespace(client=io.BytesIO))
+    monkeypatch.setattr(reproduce, "build", lambda *args, **more: (ID, ID))
+    monkeypatch.setattr(reproduce, "gate", lambda *args, **more: asked.append(more))
+    reproduce.reproduce(session, "x:1", trust=False, without_gate=False)
+    assert asked == [{"rerun": True, "record": False}]
 
 
 def test_the_inputs_come_from_the_image_and_only_the_tests_from_here(session: Session) -> None:

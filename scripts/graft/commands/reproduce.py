@@ -14,6 +14,7 @@ from graft.commands.image import build, gate, one_build
 from graft.commands.programs import ready_engine
 from graft.commands.session import Session, image_sources
 from graft.errors import BadInput, BuildFailed
+from graft.operators import load_operators
 from graft.paths import Paths
 from graft.plan import Plan, first_difference
 from graft.recipe import Recipe, load_recipe
@@ -54,7 +55,7 @@ def reproduce(session: Session, what: str, *, trust: bool, without_gate: bool) -
             with one_build(inner):
                 candidate, tests = build(inner, planned, engine, no_cache=True, host=session)
                 if gate_of is not None:
-                    gate(inner, planned, engine, client, candidate, tests, rerun=True)
+                    gate(inner, planned, engine, client, candidate, tests, rerun=True, record=False)
         _judge(session, client, what, image, candidate, planned, gated=gate_of is not None)
 
 
@@ -75,7 +76,8 @@ def _recipe_here(session: Session, found: Mapping[str, bytes]) -> Recipe:
 
 def _planned(session: Session, found: Mapping[str, bytes], what: str, image: Base, gate_of: Recipe | None) -> Plan:
     """The image's own plan. Raises BadInput when its key is not the image's."""
-    planned = metadata.plan_of(found, session.project, what, gate_of, image_sources(session.paths))
+    recorded = load_operators(session.paths, gate_of.recipe, gate_of.arches) if gate_of is not None else None
+    planned = metadata.plan_of(found, session.project, what, gate_of, image_sources(session.paths), recorded)
     label = (image.attrs["Config"].get("Labels") or {}).get("dev.graft.key")
     if planned.image.key != label:
         raise BadInput(
