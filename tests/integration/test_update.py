@@ -105,12 +105,16 @@ def test_the_newest_version_is_found_whatever_the_lock_holds(project: Project) -
 
 def test_an_update_stays_in_the_recipes_range(project: Project) -> None:
     recipe = project.root / RECIPE
-    recipe.write_text(recipe.read_text().replace('version: "0.32.0"', 'version: "0.32.0", allow: ">=0.32,<0.33"'))
-    before = project.state()
-    assert project.json("update", "vllm")["moves"] == []
-    refused = project.json("update", "vllm", "--to", "0.33.0", code=2)
-    assert "allows vllm >=0.32,<0.33, not 0.33.0" in refused["what"]
-    assert project.state() == before
+    kept = recipe.read_text()
+    recipe.write_text(kept.replace('version: "0.32.0"', 'version: "0.32.0", allow: ">=0.32,<0.33"'))
+    try:
+        before = project.state()
+        assert project.json("update", "vllm")["moves"] == []
+        refused = project.json("update", "vllm", "--to", "0.33.0", code=2)
+        assert "allows vllm >=0.32,<0.33, not 0.33.0" in refused["what"]
+        assert project.state() == before
+    finally:
+        recipe.write_text(kept)
 
 
 def test_recipe_and_lock_move_together(project: Project) -> None:
