@@ -2,12 +2,12 @@
 # Installs the wheels of one layer from /run/graft/wheels, as its requirements.txt names them, hashes checked.
 # A folder without requirements.txt (what a build stage made) is installed whole.
 set -euo pipefail
+# What starts Python imports what a wheel's .pth names, and its bytecode would hold the time of this build.
+export PYTHONDONTWRITEBYTECODE=1
 wheels=/run/graft/wheels
 site=$(/opt/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # The cache lies on the venv's file system and is gone with this step: unpacked once, linked, never copied.
 export UV_CACHE_DIR=/opt/.uv-cache UV_LINK_MODE=hardlink UV_NO_CONFIG=1 UV_OFFLINE=1 UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never
-# What starts Python imports what a wheel's .pth names, and its bytecode would hold the time of this build.
-export PYTHONDONTWRITEBYTECODE=1
 started=$(mktemp)
 
 if [ -f "$wheels/requirements.txt" ]; then

@@ -56,8 +56,10 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     try:
         one.write()
         shutil.copy(SOURCE / "images" / "smoke" / "size.py", one.root / "images" / "smoke")
-        # Its .pth is imported whenever Python starts, in the step that installs it as well.
-        one.edit("recipes/tiny.yaml", "\npatches:", '\n  setuptools: {wheel: setuptools, version: "80.9.0"}\npatches:')
+        # Its .pth is imported whenever Python starts, in the step that installs it and in all later ones.
+        one.edit(
+            "recipes/tiny.yaml", "components:", 'components:\n  setuptools: {wheel: setuptools, version: "80.9.0"}'
+        )
         share_engine_programs(one.paths)
         one.graft("lock")
         one.keep()
@@ -188,7 +190,7 @@ def test_the_sizes_of_layers_and_packages(both: Both) -> None:
     said = json.loads(both.one.graft("size", both.image, "--json").out)
     steps = [layer["step"] for layer in said["layers"]]
     assert steps == [
-        *("base", "venv", "wheels six", "wheels packaging", "wheels idna", "wheels setuptools"),
+        *("base", "venv", "wheels setuptools", "wheels six", "wheels packaging", "wheels idna"),
         *("overlay six", "metadata", "workdir"),
     ]
     assert said["bytes"] == sum(layer["bytes"] for layer in said["layers"])
