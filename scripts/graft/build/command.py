@@ -36,11 +36,11 @@ class BuildCommand:
         words += ["--file", str(self.dockerfile), "--target", self.target]
         # Not an ARG of any stage: BuildKit takes it for the times in the image's configuration.
         words += ["--build-arg", f"SOURCE_DATE_EPOCH={self.epoch}"]
-        # Files alone are no image, and have no id.
-        result = (
-            ("--output", f"type=local,dest={self.output}") if self.output else ("--metadata-file", str(self.metadata))
-        )
-        words += result
+        if self.output:
+            # Files alone are no image, and have no id.
+            words += ["--output", f"type=local,dest={self.output}"]
+        else:
+            words += ["--metadata-file", str(self.metadata)]
         for name, folder in self.contexts.items():
             words += ["--build-context", f"{name}={folder}"]
         for name, file in self.secrets.items():

@@ -9,7 +9,7 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from graft.built.store import RECORD, BuiltStore, Entry, File, Record, Wanted, check_key, parse_record
+from graft.built.store import MAX_RECORD, RECORD, BuiltStore, Entry, File, Record, Wanted, check_key, parse_record
 from graft.errors import RegistryFailed
 from graft.registry.blobs import BytesBlob, FileBlob, put_blob
 from graft.registry.client import Registry
@@ -71,7 +71,7 @@ def pull(registry: Registry, store: BuiltStore, wanted: Wanted, work: Path) -> E
 
 
 def _record(registry: Registry, blob: Descriptor | None, where: str) -> Record:
-    if blob is None or blob.size > 1_000_000:
+    if blob is None or blob.size > MAX_RECORD:
         raise RegistryFailed(f"the artifact holds no {RECORD}", where=where)
     record = parse_record(registry.blob(blob.digest, blob.size, RECORD))
     if record is None:

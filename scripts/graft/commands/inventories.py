@@ -22,7 +22,7 @@ from graft.inventory.text import COLUMNS, markdown, rows, size_rows, summary
 from graft.lock import FORMAT, Lock, load_lock, plain
 from graft.patchset import load_patchset
 from graft.paths import Paths
-from graft.recipe import RECIPE_NAME
+from graft.recipe import RECIPE_NAME, every_recipe
 from graft.render import render
 from graft.yamlio import parse, validate
 
@@ -91,15 +91,10 @@ def check_name(session: Session, what: str, where: str) -> None:
     try:
         check_image(what, where)
     except BadInput:
-        close = difflib.get_close_matches(name, _recipe_names(session), n=1)
+        close = difflib.get_close_matches(name, every_recipe(session.paths)[0], n=1)
         raise BadInput(
             f"{what!r} is no recipe, lock or image", where=where, cure=f"did you mean {close[0]}?" if close else cure
         ) from None
-
-
-def _recipe_names(session: Session) -> list[str]:
-    paths = session.paths
-    return [path.stem for path in (*paths.recipes.glob("*.yaml"), *paths.recipe_folders("*.yaml"))]
 
 
 def inventory(session: Session, what: str) -> Inventory:
