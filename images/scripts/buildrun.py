@@ -177,13 +177,14 @@ def through_ccache(env: Mapping[str, str], tree: Path, statslog: Path) -> dict[s
 
     Its key does not see the tree's place: paths below it are relative.
     """
-    if not env.get("CCACHE_DIR") or shutil.which("ccache", path=env["PATH"]) is None:
+    ccache = shutil.which("ccache", path=env["PATH"])
+    if not env.get("CCACHE_DIR") or ccache is None:
         return dict(env)
     shutil.rmtree(COMPILERS, ignore_errors=True)
     COMPILERS.mkdir(parents=True)
     for name in DRIVERS:
         if shutil.which(name, path=env["PATH"]):
-            (COMPILERS / name).symlink_to(str(shutil.which("ccache", path=env["PATH"])))
+            (COMPILERS / name).symlink_to(ccache)
     launch = COMPILERS / "launch"
     launch.write_text(LAUNCH.format(path=env["PATH"]))
     launch.chmod(0o755)

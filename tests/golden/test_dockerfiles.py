@@ -106,7 +106,7 @@ def included(recipe: str, arch: str) -> str:
 def test_the_table_of_scripts_is_what_the_stage_names(stage: str) -> None:
     template = (ROOT / "images" / "stages" / f"{stage}.j2").read_text(encoding="utf-8")
     named = set(re.findall(r'script\("([^"]+)"\)', template))
-    installs = {"install-wheels.sh"} if "install(" in template.replace("import install", "") else set()
+    installs = {"install-wheels.sh"} if re.search(r"\binstall(?:_component)?\(", template) else set()
     assert stage == "base" or named | installs == set(SCRIPTS_OF[stage])
 
 
