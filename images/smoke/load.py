@@ -36,7 +36,8 @@ Owned = Mapping[str, Sequence[str]]
 Kind = Literal["module", "tvm", "library"]
 
 # A JSON line for each file, so that one that ends the process is known, and one for all operators. A module is loaded
-# by its own name and without its package, whose Python code would load half of what is installed.
+# by its own name and without its package, whose Python code would load half of what is installed. A file that calls the
+# driver is the last one: CUDA's runtime asks the driver once, and of what is loaded later no call would be seen.
 LOAD = r"""
 import ctypes, importlib.machinery, importlib.util, json, os, sys
 task = json.loads(sys.argv[1])
@@ -67,6 +68,7 @@ def calls():
 
 kept, made = [], {"torch": sorted(operators())}
 print("\n" + json.dumps({"file": "torch", "calls": calls()}), flush=True)
+done = 0
 for file in task["files"]:
     before, called, error = operators(), len(calls()), None
     try:
@@ -82,12 +84,16 @@ for file in task["files"]:
         error = f"{type(problem).__name__}: {problem}"
     made[file["file"]] = sorted(operators() - before)
     print("\n" + json.dumps({"file": file["file"], "error": error, "calls": calls()[called:]}), flush=True)
+    done += 1
+    if len(calls()) > called:
+        break
 
 def kernels(name):
     return [key for key in task["keys"] if torch._C._dispatch_has_kernel_for_dispatch_key(name, key)]
 
 made = {file: [[name, kernels(name)] for name in names] for file, names in made.items()}
-print("\n" + json.dumps({"operators": made, "initialized": torch.cuda.is_initialized()}), flush=True)
+started = torch.cuda.is_initialized()
+print("\n" + json.dumps({"operators": made, "initialized": started, "done": done}), flush=True)
 # How a process without a driver ends is of no interest, and the libraries' last functions would be of that.
 os._exit(0)
 """
@@ -143,7 +149,7 @@ def readable(path: Path) -> Elf | None:
 def loadable_files(known: Facts, owned: Owned, elves: Iterable[Elf]) -> list[File]:
     """The libraries of the recipe's components and of torch's family, and what is compiled here.
 
-    torch's own come last: one of them starts CUDA, and nothing that is loaded after it could be told apart.
+    torch's own come last, because most of them are there by then.
     """
     site = known.site_packages.resolve()
     wanted = {facts.normalise(item.distribution) for item in known.components.values()} | TORCH_FAMILY
@@ -168,21 +174,45 @@ def file_of(file: str, path: Path) -> File:
 
 
 def load(files: Sequence[File], folder: Path) -> Loaded:
-    """Load the files in one process of the image's Python, with the stubs of `folder` in the driver's place."""
+    """Load the files in the image's Python, with the stubs of `folder` in the driver's place.
+
+    One process loads them all, but for what comes after a file that calls the driver: that gets a process of its own.
+    """
     calls = folder / "calls"
-    calls.touch()
     way = [str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
     env = {"LD_LIBRARY_PATH": ":".join(way), stubs.CALLS: str(calls), **QUIET}
-    task = {"files": [asdict(file) for file in files], "calls": stubs.CALLS, "keys": operators.KEYS}
-    done = child.python(LOAD, json.dumps(task), seconds=SECONDS, env=env)
-    return loaded_of(files, done)
+    found: list[Loaded] = []
+    rest = list(files)
+    while rest or not found:
+        calls.write_text("")
+        task = {"files": [asdict(file) for file in rest], "calls": stubs.CALLS, "keys": operators.KEYS}
+        done = child.python(LOAD, json.dumps(task), seconds=SECONDS, env=env)
+        said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+        last: dict[str, Any] = next((one for one in said if "operators" in one), {})
+        # A process that says no end has ended at a file, and what comes after that one is not tried.
+        taken = rest[: last.get("done", len(rest))] if last else rest
+        found.append(loaded_of(taken, said, last, done))
+        rest = rest[len(taken) :]
+    return together(found)
 
 
-def loaded_of(files: Sequence[File], done: child.Finished) -> Loaded:
-    """What the process said. It ended at the first file that it says nothing of."""
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"')]
+def together(found: Sequence[Loaded]) -> Loaded:
+    """What several processes said, as of one. What each of them loads first, torch, is there more than once."""
+    errors: dict[str, str | None] = {}
+    calls: dict[str, Sequence[str]] = {}
+    made: dict[str, Sequence[str]] | None = {}
+    for one in found:
+        errors |= {name: error for name, error in one.errors.items() if errors.get(name) is None}
+        calls |= {name: [*calls.get(name, ()), *names] for name, names in one.calls.items()}
+        made = None if made is None or one.operators is None else {**one.operators, **made}
+    return Loaded(errors, calls, made, any(one.initialized for one in found))
+
+
+def loaded_of(
+    files: Sequence[File], said: Sequence[Mapping[str, Any]], last: Mapping[str, Any], done: child.Finished
+) -> Loaded:
+    """What a process said of the files that it had to load. It ended at the first one that it says nothing of."""
     by_file = {one["file"]: one for one in said if "file" in one}
-    last: dict[str, Any] = next((one for one in said if "operators" in one), {})
     silent = [name for name in (TORCH, *(file.file for file in files)) if name not in by_file]
     errors: dict[str, str | None] = {name: one.get("error") for name, one in by_file.items()}
     errors |= {name: done.why() if name == silent[0] else f"not tried, because {silent[0]} ended it" for name in silent}

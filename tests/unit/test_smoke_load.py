@@ -15,7 +15,7 @@ from fake_site import Site, checks_of, failed, waived
 from lib import operators, owners, stubs
 from lib.dynamic import read
 from lib.report import Report
-from shared_objects import compile_library
+from shared_objects import compile_library, runpath
 
 # Operators are lines of a file: name and keys. Libraries add theirs when they are loaded.
 TORCH = """
@@ -110,7 +110,8 @@ class Image:
         shutil.rmtree(self.path / "stub")
 
     def library(self, name: str, code: str = "", needs: tuple[Path, ...] = ()) -> Path:
-        return compile_library(self.path / name, code, needs=needs)
+        """needs: libraries beside it are found by the loader, others are the driver's."""
+        return compile_library(self.path / name, code, needs=needs, flags=runpath("$ORIGIN:$ORIGIN/../torchvision"))
 
     def extension(self, code: str = "", *lines: str) -> None:
         """vLLM's extension: what it registers, and what else it does when it is loaded."""
@@ -247,6 +248,25 @@ def test_a_call_to_the_driver_is_red(image: Image, run: Run) -> None:
     report = run()
     assert not failed(report)
     assert waived(report) == ["driver:vllm/_C.abi3.so:cuInit"]
+
+
+def test_what_is_loaded_after_a_call_to_the_driver_is_seen_as_well(image: Image, run: Run) -> None:
+    """As CUDA's runtime does it, the library that both need asks the driver once in a process."""
+    driver = compile_library(image.root / "stub/libcuda.so.1", "int cuInit(unsigned x) { return x; }")
+    once = "extern int cuInit(unsigned); static int done; void start(void) { if (!done++) cuInit(0); }"
+    runtime = image.library("torchvision/libruntime.so", once, (driver,))
+    start = "extern void start(void); __attribute__((constructor)) static void starts(void) { start(); }"
+    for name in ("torchvision/image.so", "vllm/_C.abi3.so"):
+        needed = "decode CPU" if name.startswith("torchvision") else "norm CUDA Meta"
+        image.library(name, f"{start} {registers(f'x::{needed}')}", (runtime,))
+    shutil.rmtree(image.root / "stub")
+    report = run()
+    assert set(failed(report)) == {"driver:torchvision/image.so:cuInit", "driver:vllm/_C.abi3.so:cuInit"}
+    assert found(report) == {
+        **WANTED,
+        "torchvision/image.so": ["x::decode CPU"],
+        "vllm/_C.abi3.so": ["x::norm CUDA Meta"],
+    }
 
 
 def test_cuda_that_was_started_is_red(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
