@@ -19,12 +19,11 @@ import tarfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from filelock import FileLock
-
 from graft import proc
 from graft.apt import Archive, DebPin
 from graft.errors import BadInput, BuildFailed, EngineMissing
 from graft.hashes import file_sha256
+from graft.locks import alone
 from graft.paths import Paths
 
 Say = Callable[[str], None]
@@ -100,7 +99,7 @@ def build_rootfs(
     if done.is_file():
         return done
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "lock"):
+    with alone(folder / "lock", "another build of a root file system", say):
         if done.is_file():
             return done
         for stale in folder.glob("work-*"):

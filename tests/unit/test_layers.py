@@ -19,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "graft",
         "errors",
         "paths hashes secret_shapes",
-        "yamlio proc net console store durations budget sarif",
+        "yamlio proc net console store durations budget sarif locks",
         "arch apt index kinds sources yamledit",
         "release",
         "project patchset",

@@ -8,8 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from filelock import FileLock
-
 from graft import bundle
 from graft.bundle import CarriedImage, Index, Member
 from graft.commands.image import finished
@@ -19,6 +17,7 @@ from graft.commands.trees import bring_trees, is_tree
 from graft.console import size
 from graft.errors import BadInput, FetchFailed, GateFailed
 from graft.hashes import file_sha256
+from graft.locks import alone
 from graft.plan import Plan
 from graft.store import mark_checked
 
@@ -93,7 +92,7 @@ def load(session: Session, source: Path, digest: str | None) -> None:
     with console.step(f"check {len(index.members)} files"), console.bytes_progress("check", index.size) as meter:
         bundle.verify(source, meter.add)
     session.paths.state.mkdir(exist_ok=True)
-    lock = FileLock(session.paths.state / "bundle.lock")
+    lock = alone(session.paths.state / "bundle.lock", "another import of a bundle", console.say)
     with lock, console.step("take them"), console.bytes_progress("take", index.size) as meter:
         taken = _take(session, source, index, meter.add)
     result = index.image.references[0] if index.image is not None else f"{index.recipe} for {index.arch}"

@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
-
 from graft.commands.compiling import check_disk, compiled_facts, jobs_of, note, once_more
 from graft.commands.components import Compiled, build_components, find, share
 from graft.commands.estimate import FETCH_STEP, build_durations, durations, gate_step
@@ -31,6 +29,7 @@ from graft.commands.session import (
 from graft.commands.trees import bring_trees
 from graft.commands.unreachable import refuse_unlocked
 from graft.errors import BadInput, GateFailed
+from graft.locks import alone
 from graft.patchset import recorded_patches
 from graft.plan import ENTRYPOINT, WORKDIR, Plan, installed_path
 from graft.recipe import load_recipe
@@ -262,7 +261,8 @@ def one_build(session: Session) -> Iterator[None]:
     """One build per recipe and architecture at a time: they share the contexts on disk."""
     folder = session.paths.contexts
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f"{session.recipe}-{session.arch}.lock"):
+    what = f"another build of {session.recipe} for {session.arch}"
+    with alone(folder / f"{session.recipe}-{session.arch}.lock", what, session.console.say):
         yield
 
 

@@ -15,6 +15,7 @@ from filelock import FileLock
 from graft.engine import daemon, packages, probe
 from graft.engine.model import Engine, EngineConfig, Kind, Mode, Programs, Store
 from graft.errors import EngineMissing
+from graft.locks import alone
 from graft.paths import Paths
 
 __all__ = ["Engine", "EngineConfig", "Kind", "Mode", "Programs", "Store", "ensure", "find", "stop"]
@@ -83,7 +84,7 @@ def _embedded(
             raise
         raise EngineMissing(f"{because}, and {problem.what}", cure=problem.cure) from problem
     paths.engine.mkdir(parents=True, exist_ok=True)
-    with FileLock(paths.engine / "lock"):
+    with alone(paths.engine / "lock", "another start of the engine", say):
         # Somebody else may have started it while we waited.
         found = _current(paths, wanted.identity) or _busy(paths, wanted.identity)
         if found is not None:

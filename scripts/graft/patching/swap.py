@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from graft.errors import BadInput
+from graft.locks import alone
 from graft.patchset import load_patchset
 from graft.paths import Paths
 
@@ -169,21 +168,13 @@ def commit_all(prepared: Sequence[Prepared]) -> None:
 def editing(paths: Paths, say: Callable[[str], None]) -> Iterator[Edit]:
     """The right to change patches/; waits while another process has it."""
     paths.state.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(str(paths.state / "edit.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say("another edit of the patches runs; waiting for its end")
-        lock.acquire()
-    try:
+    with alone(paths.state / "edit.lock", "another edit of the patches", say):
         edit = Edit(paths)
         edit.clear()
         try:
             yield edit
         finally:
             edit.clear()
-    finally:
-        lock.release()
 
 
 def read_folder(folder: Path) -> dict[str, tuple[int, bytes]]:
