@@ -15,6 +15,8 @@ from pathlib import Path
 GIB = 1 << 30
 #: Above as many builds, all are taken to run at once: sets of them are no longer looked at one by one.
 MOST_LOOKED_AT = 12
+#: How much longer builds at once may last than one after the other: much of a build does not use all its compilers.
+LONGER = 1.1
 #: What a build is taken to last that never ran here, in seconds; of matter only beside others.
 UNKNOWN_SECONDS = 60.0
 
@@ -76,9 +78,66 @@ def share(work: Sequence[Work], machine: Machine, limit: int | None = None) -> d
         )
 
     while growing := [w for w in work if fits(w.name)]:
-        slowest = max(growing, key=lambda w: ((w.seconds or UNKNOWN_SECONDS) / jobs[w.name], w.name))
+        slowest = max(growing, key=lambda w: (_seconds(w) / jobs[w.name], w.name))
         jobs[slowest.name] += 1
     return jobs
+
+
+def turns(work: Sequence[Work], machine: Machine, limit: int | None = None) -> list[dict[str, int]]:
+    """Groups of builds, one after the other, each with the shares of its builds. `needs` without cycles.
+
+    Builds are in one group as far as the budget allows, unless it is known that they would end later for it: with one
+    compiler each, a long one goes on alone after the others and leaves cores idle. What is soon finished comes first,
+    because what is finished is kept.
+    """
+    names = frozenset(w.name for w in work)
+    waiting = sorted(work, key=lambda w: (_seconds(w), w.name))
+    groups: list[dict[str, int]] = []
+    before: set[str] = set()
+    while waiting:
+        group: list[Work] = []
+        while (build := _next(waiting, group, names - before, machine, limit)) is not None:
+            group.append(build)
+            waiting.remove(build)
+        groups.append(share(group, machine, limit))
+        before |= groups[-1].keys()
+    return groups
+
+
+def _next(
+    waiting: Sequence[Work], group: Sequence[Work], to_come: frozenset[str], machine: Machine, limit: int | None
+) -> Work | None:
+    """The first build that can be of the group. to_come: builds that no earlier group has."""
+    have = {member.name for member in group}
+    for build in waiting:
+        if not (build.needs & to_come) - have and (not group or _gains(group, build, machine, limit)):
+            return build
+    return None
+
+
+def _gains(group: Sequence[Work], build: Work, machine: Machine, limit: int | None) -> bool:
+    """Whether a build can run beside a group, within the budget and without lasting longer than after it."""
+    wider = [*group, build]
+    shares = share(wider, machine, limit)
+    by_name = {w.name: w for w in wider}
+    for names in _together(wider):
+        memory = sum(shares[name] * by_name[name].job_bytes for name in names)
+        if len(names) > 1 and (
+            sum(shares[name] for name in names) > (limit or machine.cores) or memory > machine.memory
+        ):
+            return False
+    after = _lasts(group, share(group, machine, limit)) + _lasts([build], share([build], machine, limit))
+    return _lasts(wider, shares) <= LONGER * after
+
+
+def _lasts(work: Sequence[Work], shares: Mapping[str, int]) -> float:
+    """How long builds last, against others: as if all their compilers had something to do all the time."""
+    seconds = {w.name: _seconds(w) / shares[w.name] for w in work}
+    return sum(seconds[name] for name in critical_path(seconds, {w.name: w.needs for w in work}))
+
+
+def _seconds(build: Work) -> float:
+    return build.seconds or UNKNOWN_SECONDS
 
 
 def critical_path(seconds: Mapping[str, float], needs: Mapping[str, Iterable[str]]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graft.budget import GIB, Machine, Work, critical_path, share, this_machine
+from graft.budget import GIB, Machine, Work, critical_path, share, this_machine, turns
 
 
 def work(name: str, *needs: str, gb: int = 4, seconds: float | None = None) -> Work:
@@ -46,6 +46,37 @@ def test_without_memory_there_is_one_each() -> None:
     assert share([work("a"), work("b")], Machine(16, 0)) == {"a": 1, "b": 1}
 
 
+def test_what_the_budget_holds_is_built_at_once() -> None:
+    made = [work("a", seconds=300), work("b", seconds=100)]
+    assert turns(made, Machine(4, 128 * GIB)) == [{"a": 3, "b": 1}]
+    assert turns([work("a"), work("b")], Machine(2, 128 * GIB)) == [{"a": 1, "b": 1}]
+
+
+def test_a_long_one_that_would_go_on_alone_waits_for_the_short_one() -> None:
+    made = [work("long", seconds=2000), work("short", seconds=100)]
+    assert turns(made, Machine(2, 128 * GIB)) == [{"short": 2}, {"long": 2}]
+    # With enough cores the short one has one, and the long one hardly misses it.
+    assert turns(made, Machine(16, 128 * GIB)) == [{"short": 1, "long": 15}]
+
+
+@pytest.mark.parametrize(("cores", "memory"), [(2, 128), (8, 8)])
+def test_more_than_the_budget_holds_take_turns(cores: int, memory: int) -> None:
+    groups = turns([work("a"), work("b"), work("c")], Machine(cores, memory * GIB))
+    assert groups == [{"a": 1, "b": 1}, {"c": 2}]
+
+
+def test_without_memory_for_two_there_is_one_after_the_other() -> None:
+    assert turns([work("a"), work("b")], Machine(8, 4 * GIB)) == [{"a": 1}, {"b": 1}]
+    assert turns([work("a"), work("b")], Machine(16, 128 * GIB), 1) == [{"a": 1}, {"b": 1}]
+
+
+def test_what_comes_after_what_it_needs_is_of_its_group() -> None:
+    chain = [work("a", seconds=9), work("b", "a", seconds=1)]
+    assert turns(chain, Machine(1, 128 * GIB)) == [{"a": 1, "b": 1}]
+    # "other" is there already.
+    assert turns([work("b", "other")], Machine(2, 128 * GIB)) == [{"b": 2}]
+
+
 @st.composite
 def builds(draw: st.DrawFn) -> list[Work]:
     names = [f"c{n}" for n in range(draw(st.integers(0, 6)))]
@@ -74,6 +105,23 @@ def test_no_set_of_unrelated_builds_is_over_the_budget(made: list[Work], cores: 
     if len(made) == 1:
         only = made[0]
         assert jobs[only.name] == max(1, min(cores, memory * GIB // only.job_bytes))
+
+
+@given(builds(), st.integers(1, 16), st.integers(0, 64))
+def test_turns_have_each_build_once_and_in_order(made: list[Work], cores: int, memory: int) -> None:
+    machine = Machine(cores, memory * GIB)
+    groups = turns(made, machine)
+    assert sorted(name for group in groups for name in group) == sorted(w.name for w in made)
+    by_name = {w.name: w for w in made}
+    done: set[str] = set()
+    for group in groups:
+        members = [by_name[name] for name in group]
+        assert group == share(members, machine)
+        done |= set(group)
+        assert all(w.needs <= done for w in members)
+        if all(not w.needs for w in members) and len(members) > 1:
+            assert sum(group.values()) <= cores
+            assert sum(group[w.name] * w.job_bytes for w in members) <= machine.memory
 
 
 def test_the_longest_chain() -> None:

@@ -18,6 +18,8 @@ from graft.built.store import RECORD, BuiltStore, Entry, Wanted
 from graft.cli import main
 from graft.commands import built
 from graft.commands import components as wiring
+from graft.commands.compiling import compiled_facts
+from graft.commands.estimate import durations
 from graft.commands.session import Session, make_plan, open_session
 from graft.console import Console
 from graft.errors import BuildFailed
@@ -187,8 +189,9 @@ class TestBuild:
         planned: Plan,
         folder: Path,
         found: dict[str, Entry] | None = None,
+        host: str = "tcp://none",
     ) -> None:
-        engine = cast("Any", SimpleNamespace(docker=Path("docker"), host="tcp://none", env=lambda: {}))
+        engine = cast("Any", SimpleNamespace(docker=Path("docker"), host=host, env=lambda: {}))
         rendered = Rendered("FROM scratch\n", (), ())
         wiring.build_components(session, planned, engine, rendered, folder, found or {})
 
@@ -231,6 +234,45 @@ class TestBuild:
             self.compile(session, planned, folder)
         assert len(asked) == 2
         assert store.find(item) is not None
+
+    def test_what_takes_turns_is_kept_turn_by_turn(
+        self, root: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The long one is built after the other, with all compilers; when it fails, the other one stays."""
+        session = dataclasses.replace(
+            open_session(Paths(root), Console(), recipe="glm-dsa-lmcache", arch="sm90"), jobs=2
+        )
+        planned = make_plan(session)
+        both = wiring.wanted_of(planned)
+        durations(session).note({"component flashinfer sm90": 100.0, "component lmcache sm90": 2000.0})
+        asked: list[tuple[dict[str, int], list[str]]] = []
+
+        def run(command: build.BuildCommand, env: object, console: object, log: Path, jobs: dict[str, int]) -> None:
+            replaced = [word for word in command.argv if word.startswith("built-")]
+            asked.append((jobs, [word.partition("=")[0] for word in replaced]))
+            [name] = jobs
+            log.parent.mkdir(parents=True, exist_ok=True)
+            if name == "lmcache" and len(asked) == 2:
+                raise BuildFailed("the compiler found an error")
+            with log.open("a") as said:
+                said.write(f"#9 [build-{name} 2/2] RUN\n")
+                said.write('#9 7.5 graft-measured: {"seconds": 7.4, "jobs": 2, "peak_gb": 1.0, "started": 1.0}\n')
+            assert command.output is not None
+            wheel(command.output / name, both[name], content=name.encode())
+
+        monkeypatch.setattr(build.components, "run", run)
+        with pytest.raises(BuildFailed, match="found an error"):
+            self.compile(session, planned, folder, host="unix:///there")
+        assert asked == [({"flashinfer": 2}, []), ({"lmcache": 2}, ["built-flashinfer"])]
+        assert [fact["component"] for fact in compiled_facts(session, planned)] == ["flashinfer"]
+        found = wiring.find(session, planned)
+        assert list(found) == ["flashinfer"]
+        self.compile(session, planned, folder, found, host="unix:///there")
+        assert list(wiring.find(session, planned)) == ["flashinfer", "lmcache"]
+        assert {f["component"]: f["seconds"] for f in compiled_facts(session, planned)} == {
+            "flashinfer": 7.4,
+            "lmcache": 7.4,
+        }
 
     def test_a_context_takes_the_place_of_the_stage(self, planned: Plan, tmp_path: Path) -> None:
         words = build.command_of(

@@ -71,6 +71,18 @@ def test_an_engine_elsewhere_looks_itself(session: Session, planned: Plan) -> No
     assert compiling.jobs_of(asked, planned, is_local=False) == {planned.builds[0].name: 7}
 
 
+def test_an_engine_elsewhere_builds_all_in_one_go(session: Session, planned: Plan) -> None:
+    names = [b.name for b in planned.builds]
+    assert compiling.turns_of(session, planned, names, is_local=False) == [(tuple(names), {})]
+
+
+def test_several_builds_in_one_log_count_their_steps_anew(tmp_path: Path) -> None:
+    line = '#7 1.0 graft-measured: {{"seconds": {}, "jobs": 1, "peak_gb": 0.5}}'
+    calls = [f"#7 [build-{name} 1/1] RUN\n{line.format(seconds)}" for name, seconds in (("a", 1.5), ("b", 2.5))]
+    (tmp_path / "log").write_text("\n".join(calls))
+    assert {name: took.seconds for name, took in measured(tmp_path / "log").items()} == {"a": 1.5, "b": 2.5}
+
+
 def test_facts_are_of_the_same_key_alone(session: Session, planned: Plan) -> None:
     [only] = planned.builds
     assert compiling.compiled_facts(session, planned) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graft.build import stage_seconds
-from graft.commands.estimate import build_durations, build_steps, changed_inputs
+from graft.commands.estimate import (
+    build_durations,
+    build_steps,
+    changed_inputs,
+    component_step,
+    durations,
+    estimate,
+    gate_step,
+)
+from graft.commands.session import open_session
+from graft.console import Console
 from graft.durations import Durations, shown
+from graft.paths import Paths
 
+ROOT = Path(__file__).parents[2]
 LOG = """#1 [internal] load build definition
 #1 DONE 0.0s
 #7 [foundation 1/4] RUN --network=none bash make-venv.sh
@@ -82,3 +95,24 @@ def test_a_finished_build_is_measured_by_stage() -> None:
     taken = build_durations(planned, None, {f"build-{name}": 100.0, f"source-{name}": 5.0, "packages": 30.0}, 150.0)
     assert taken == {f"component {name} {planned.arch.name}": 105.0, "assemble with layers": 45.0}
     assert build_durations(planned, None, {"overlay-vllm": 0.5}, 3.0) == {"assemble": 3.0}
+
+
+def test_components_that_take_turns_last_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned = make_plan()
+    [only] = planned.builds
+    other = dataclasses.replace(only, name="other")
+    planned = dataclasses.replace(planned, builds=(only, other))
+    (tmp_path / "build.yaml").write_bytes((ROOT / "build.yaml").read_bytes())
+    (tmp_path / "recipes").mkdir()
+    session = open_session(Paths(tmp_path), Console(), recipe="r", arch="sm90")
+    steps = {component_step(name, planned): 100.0 for name in (only.name, "other")}
+    durations(session).note({**steps, "assemble with layers": 10.0, gate_step(planned): 5.0})
+    monkeypatch.setattr(
+        "graft.commands.estimate.changed_inputs", lambda *_: {f"component {only.name}", "component other"}
+    )
+    durations(session).note({"assemble": 10.0})
+    assert estimate(session, planned, None, 0)[0] == 115.0
+    assert estimate(session, planned, None, 0, groups=[(only.name, "other")])[0] == 115.0
+    assert estimate(session, planned, None, 0, groups=[("other",), (only.name,)])[0] == 215.0
+    # What the store has takes no turn.
+    assert estimate(session, planned, None, 0, ["other"], [(only.name,)])[0] == 115.0

@@ -80,16 +80,16 @@ class Measured:
 
 
 def measured(log: Path) -> dict[str, Measured]:
-    """Component -> what its build says it took, from the log of a build."""
-    text = log.read_text(encoding="utf-8", errors="replace")
-    stages = dict(BUILD_STAGE.findall(text))
+    """Component -> what its build says it took, from the log of a build, or of several: each counts its steps anew."""
+    stages: dict[str, str] = {}
     found = {}
-    for step, said in MEASURED.findall(text):
-        if step in stages:
-            facts = json.loads(said)
-            found[stages[step]] = Measured(
-                **{name: facts[name] for name in Measured.__dataclass_fields__ if name in facts}
-            )
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if begun := BUILD_STAGE.match(line):
+            stages[begun[1]] = begun[2]
+        elif (said := MEASURED.match(line)) and said[1] in stages:
+            facts = json.loads(said[2])
+            known = {name: facts[name] for name in Measured.__dataclass_fields__ if name in facts}
+            found[stages[said[1]]] = Measured(**known)
     return found
 
 

@@ -6,9 +6,9 @@ import json
 import math
 import shutil
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from graft.budget import GIB, Machine, Work, share, this_machine
+from graft.budget import GIB, Machine, Work, share, this_machine, turns
 from graft.commands.estimate import changed_inputs, component_step, durations, needs_of
 from graft.commands.session import Session, last
 from graft.console import size
@@ -27,41 +27,56 @@ UNPACKED = 2.5
 FACTS = ("seconds", "jobs", "peak_gb", "hits", "misses", "uncached", "shared")
 
 
-def compiled(planned: Plan, before: Mapping[str, str] | None) -> list[str]:
-    """Components whose compilers will run after the image with the inputs `before`; all where that cannot be told."""
-    changed = changed_inputs(planned, before)
-    return [b.name for b in planned.builds if f"component {b.name}" in changed] or [b.name for b in planned.builds]
+class Turn(NamedTuple):
+    """Components that are built in one call of the engine. jobs: component -> compilers at once; of a component that is
+    not in it, the build looks itself."""
+
+    names: tuple[str, ...]
+    jobs: Mapping[str, int]
 
 
-def jobs_of(
-    session: Session,
-    planned: Plan,
-    *,
-    is_local: bool,
-    machine: Machine | None = None,
-    names: Collection[str] | None = None,
-) -> dict[str, int]:
-    """Component -> compilers at once. Empty for an engine elsewhere, unless JOBS says it: each build looks itself.
+def jobs_of(session: Session, planned: Plan, *, is_local: bool, machine: Machine | None = None) -> dict[str, int]:
+    """Component -> compilers at once, where all are built in one go; empty for an engine elsewhere without JOBS.
 
-    machine: this one when None. names: the components that the store does not have; all when None.
+    machine: this one when None.
     """
     if not is_local and session.jobs is None:
         return {}
+    work = _work(session, planned, is_local, {b.name for b in planned.builds})
+    return share(work, _machine(session, is_local, machine), session.jobs)
+
+
+def turns_of(
+    session: Session, planned: Plan, names: Collection[str], *, is_local: bool, machine: Machine | None = None
+) -> list[Turn]:
+    """How to build components: at once as far as the budget allows, else one after the other.
+
+    machine: this one when None.
+    """
+    if not is_local and session.jobs is None:
+        return [Turn(tuple(names), {})]
+    groups = turns(_work(session, planned, is_local, names), _machine(session, is_local, machine), session.jobs)
+    return [Turn(tuple(group), group) for group in groups]
+
+
+def _machine(session: Session, is_local: bool, machine: Machine | None) -> Machine:
     if not is_local:
-        machine = Machine(session.jobs or 1, session.jobs or 1)
-    chosen = set(compiled(planned, last(session)))
-    if names is not None:
-        chosen = chosen & set(names) or set(names)
+        return Machine(session.jobs or 1, session.jobs or 1)
+    return machine or this_machine()
+
+
+def _work(session: Session, planned: Plan, is_local: bool, names: Collection[str]) -> list[Work]:
+    """What is known of the builds of components."""
     peaks, known = _peaks(session), durations(session)
     work = []
     for build in planned.builds:
-        if build.name in chosen:
+        if build.name in names:
             step = component_step(build.name, planned)
             seen = peaks.most(step) if is_local else 0.0
             job = build.memory_gb if seen is None else seen * HEADROOM
             needs = needs_of(planned, build.name)
             work.append(Work(build.name, needs, math.ceil(job * GIB) if is_local else 0, known.usual(step)))
-    return share(work, machine or this_machine(), session.jobs)
+    return work
 
 
 def check_disk(session: Session, planned: Plan) -> None:

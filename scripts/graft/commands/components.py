@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graft.built.store import BuiltStore, Entry, Wanted
-from graft.commands.compiling import jobs_of, note, once_more
+from graft.commands.compiling import note, once_more, turns_of
 from graft.commands.session import Session
-from graft.commands.sharing import sharing
+from graft.commands.sharing import Sharing, sharing
 from graft.errors import BadInput, BuildFailed, RegistryFailed
 from graft.plan import Plan
 
@@ -92,38 +92,36 @@ def build_components(
     log = session.paths.logs / f"{planned.recipe.recipe}-{planned.arch.name}-components.log"
     log.unlink(missing_ok=True)
     started = time.monotonic()
-    jobs = jobs_of(session, planned, is_local=engine.host.startswith("unix://"), names=missing)
     cache = sharing(session, planned)
     cache.bring(missing, folder)
-    run = functools.partial(
-        build.build_components,
-        folder,
-        rendered,
-        planned,
-        engine.docker,
-        engine.env(),
-        console=session.console,
-        log=log,
-        built=found,
-        shared=cache.components,
-    )
-    with session.console.step(f"build {', '.join(missing)}"):
-        try:
-            out = Path(once_more(session, functools.partial(run, missing), jobs))
-        except BuildFailed:
-            # A component that is finished stays finished, also where the engine's cache is thrown away.
-            done = [name for name in missing if f"built-{name}" in build.stage_seconds(log)]
-            if done:
-                # The error to tell is the first one.
-                with suppress(BuildFailed):
-                    out = Path(run(done, jobs=jobs))
-                    _keep(session, planned, out, done)
-                    cache.give(done, out)
-            raise
-    for name, entry in _keep(session, planned, out, missing).items():
-        build.place_built(folder, name, entry.wheels())
-    cache.give(missing, out)
-    note(session, planned, build.measured(log))
+    have = set(found)
+    for turn in turns_of(session, planned, missing, is_local=engine.host.startswith("unix://")):
+        run = functools.partial(
+            build.build_components,
+            folder,
+            rendered,
+            planned,
+            engine.docker,
+            engine.env(),
+            console=session.console,
+            log=log,
+            built=frozenset(have),
+            shared=cache.components,
+        )
+        with session.console.step(f"build {', '.join(turn.names)}"):
+            try:
+                out = Path(once_more(session, functools.partial(run, turn.names), turn.jobs))
+            except BuildFailed:
+                # A component that is finished stays finished, also where the engine's cache is thrown away.
+                done = [name for name in turn.names if f"built-{name}" in build.stage_seconds(log)]
+                if done:
+                    # The error to tell is the first one.
+                    with suppress(BuildFailed):
+                        _keep(session, planned, Path(run(done, jobs=turn.jobs)), done, cache, log)
+                raise
+            for name, entry in _keep(session, planned, out, turn.names, cache, log).items():
+                build.place_built(folder, name, entry.wheels())
+                have.add(name)
     return Compiled(build.stage_seconds(log), time.monotonic() - started)
 
 
@@ -157,10 +155,17 @@ def store_registry(session: Session) -> Registry:
     return registry
 
 
-def _keep(session: Session, planned: Plan, out: Path, names: Collection[str]) -> dict[str, Entry]:
-    """What was compiled into the store."""
+def _keep(
+    session: Session, planned: Plan, out: Path, names: Collection[str], cache: Sharing, log: Path
+) -> dict[str, Entry]:
+    """What was compiled into the store, what its compilers took into the records, and its objects to other machines."""
+    from graft.build import measured
+
     store, wanted = store_of(session), wanted_of(planned)
-    return {name: store.add(wanted[name], sorted((out / name).glob("*.whl"))) for name in names}
+    kept = {name: store.add(wanted[name], sorted((out / name).glob("*.whl"))) for name in names}
+    note(session, planned, {name: took for name, took in measured(log).items() if name in names})
+    cache.give(names, out)
+    return kept
 
 
 @contextmanager

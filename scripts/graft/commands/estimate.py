@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from graft.budget import critical_path
 from graft.commands.session import Session
@@ -65,12 +65,17 @@ def needs_of(planned: Plan, name: str) -> frozenset[str]:
 
 
 def estimate(
-    session: Session, planned: Plan, before: Mapping[str, str] | None, missing: int, have: Collection[str] = ()
+    session: Session,
+    planned: Plan,
+    before: Mapping[str, str] | None,
+    missing: int,
+    have: Collection[str] = (),
+    groups: Iterable[Collection[str]] = (),
 ) -> tuple[float, str]:
     """Seconds, and a sentence with the critical path: the steps that no other one can shorten.
 
-    missing: bytes to fetch. have: the components that the store has.
-    Components that do not need each other are compiled at once.
+    missing: bytes to fetch. have: the components that the store has. groups: the components that are compiled, one
+    group after the other; those of a group that do not need each other are compiled at once.
     """
     reused = {component_step(name, planned) for name in have}
     steps = [step for step in build_steps(planned, before) if step not in reused]
@@ -85,14 +90,14 @@ def estimate(
     if len(unknown) == len(taken):
         return 0.0, "no step of it ran here yet: how long it takes is not known"
     seconds = {name: taken[name] or 0.0 for name in taken}
-    path = critical_path(seconds, _before(planned, steps))
+    path = critical_path(seconds, _before(planned, steps, groups))
     total = sum(seconds[name] for name in path)
     more = f", and {', '.join(unknown)}, which never ran here" if unknown else ""
     chain = " + ".join(f"{name} {shown(seconds[name])}" for name in path if seconds[name])
     return total, f"about {shown(total)}, by past runs: {chain}{more}"
 
 
-def _before(planned: Plan, steps: list[str]) -> dict[str, list[str]]:
+def _before(planned: Plan, steps: list[str], groups: Iterable[Collection[str]]) -> dict[str, list[str]]:
     """Step -> the steps that end before it begins."""
     components = {component_step(b.name, planned): b.name for b in planned.builds}
     needs = {step: ["fetch"] for step in steps}
@@ -100,6 +105,12 @@ def _before(planned: Plan, steps: list[str]) -> dict[str, list[str]]:
         if step in components:
             others = [component_step(other, planned) for other in needs_of(planned, components[step])]
             needs[step] += [other for other in others if other in steps]
+    earlier: list[str] = []
+    for group in groups:
+        turn = [step for name in group if (step := component_step(name, planned)) in steps]
+        for step in turn:
+            needs[step] += earlier
+        earlier += turn
     assemble = steps[-1]
     needs[assemble] += [step for step in steps if step != assemble]
     return {**needs, gate_step(planned): [assemble]}

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Collection
 from typing import Any
 
+from graft.commands.compiling import turns_of
 from graft.commands.components import reused
 from graft.commands.estimate import estimate
 from graft.commands.session import Session, any_plan, last, wanted
@@ -35,7 +36,9 @@ def show_plan(session: Session, *, why: bool = False, report: str = "table") -> 
     console.say(fetch)
     before = last(session)
     reason = _why(before, planned.image)
-    seconds, rough = estimate(session, planned, before, sum(item.pin.size for item in lacking), have)
+    compiles = [b.name for b in planned.builds if b.name not in have]
+    groups = [turn.names for turn in turns_of(session, planned, compiles, is_local=True)]
+    seconds, rough = estimate(session, planned, before, sum(item.pin.size for item in lacking), have, groups)
     console.say(f"duration: {rough}")
     if why:
         console.say(reason)
