@@ -71,6 +71,10 @@ def main() -> None:
         bench = Bench(root)
         try:
             measure(bench, quick=given.quick)
+        except BaseException:
+            # Most of an hour of measurements; the page itself is all of one run or stays as it was.
+            print(report(bench.rows))
+            raise
         finally:
             stop(Paths(root))
         given.output.write_text(report(bench.rows), encoding="utf-8")
