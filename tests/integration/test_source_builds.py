@@ -381,7 +381,7 @@ def test_what_another_machine_compiled_comes_by_way_of_redis(built: Built, tmp_p
 
 
 def test_a_build_may_not_do_everything(built: Built) -> None:
-    """A download, a file outside of the output: exit 6, and the cause in one line."""
+    """A download, a file outside of the output, a wheel that wants more than there is: exit 6, and why in one line."""
     tiny, answer = built.tiny, built.answer
     good = answer.head
     setup = FILES["setup.py"]
@@ -398,7 +398,19 @@ def test_a_build_may_not_do_everything(built: Built) -> None:
             refused = tiny.graft("image", code=6)
             assert "the build of answer failed: " in refused.err
             assert says in refused.err, refused.err
+
+        # What the builder does not hold is compared on the host: the recipe says one thing, the wheel another.
+        newer = FILES["pyproject.toml"].replace("six>=1.16", "six>=99")
+        commit = answer.commit({"setup.py": setup, "pyproject.toml": newer})
+        answer.serve()
+        built.recipe(commit, requires=["six"])
+        tiny.graft("lock")
+        refused = tiny.graft("image", code=6)
+        assert "asks for six>=99, and the lock has six 1." in refused.err, refused.err
+        assert stage_seconds(tiny.paths.logs / "tiny-sm90-components.log"), "it was compiled, and is in the store"
+        assert "reused answer" in tiny.graft("image", code=6).err
     finally:
+        answer.git("checkout", "--quiet", good)
         built.recipe(good)
         tiny.graft("lock")
 

@@ -19,12 +19,20 @@ def wanted(component: str = "kernels", arch: str = "sm90", **inputs: str) -> Wan
     return Wanted(component, arch, digest_of(named), named)
 
 
-def wheel(folder: Path, item: Wanted | None, *, content: bytes = b"code", name: str = "kernels") -> Path:
-    """A wheel in a folder of its own, with the key of `item` inside; without one where that is None."""
+def wheel(
+    folder: Path, item: Wanted | None, *, content: bytes = b"code", name: str = "kernels", says: tuple[str, ...] = ()
+) -> Path:
+    """A wheel in a folder of its own, with the key of `item` inside; without one where that is None.
+
+    says: more lines of its METADATA.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     made = folder / f"{name}-1.0-py3-none-any.whl"
     with zipfile.ZipFile(made, "w") as archive:
-        archive.writestr(zipfile.ZipInfo(f"{name}.so", (2020, 1, 1, 0, 0, 0)), content)
+        metadata = "".join(f"{line}\n" for line in ("Metadata-Version: 2.1", f"Name: {name}", "Version: 1.0", *says))
+        files = {f"{name}.so": content, f"{name}-1.0.dist-info/METADATA": metadata, f"{name}-1.0.dist-info/RECORD": ""}
+        for path, data in files.items():
+            archive.writestr(zipfile.ZipInfo(path, (2020, 1, 1, 0, 0, 0)), data)
     if item is not None:
         subprocess.run([sys.executable, STAMP, folder, item.key], check=True, capture_output=True)
     return made

@@ -16,10 +16,11 @@ from components import wanted, wheel
 from graft import build
 from graft.built.store import RECORD, BuiltStore, Entry, Wanted
 from graft.cli import main
-from graft.commands import built
+from graft.commands import built, image
 from graft.commands import components as wiring
 from graft.commands.compiling import compiled_facts
 from graft.commands.estimate import durations
+from graft.commands.requirements import build_checked
 from graft.commands.session import Session, make_plan, open_session
 from graft.console import Console
 from graft.errors import BuildFailed
@@ -112,7 +113,7 @@ class TestVerbs:
         oldest = add(store, wanted(source="a"), days=3)
         add(store, wanted(source="b"), days=1)
         big = wanted(source="c")
-        store.add(big, [wheel(store.root.parent / "big", big, content=os.urandom(999_500))])
+        store.add(big, [wheel(store.root.parent / "big", big, content=os.urandom(999_000))])
         told = graft(root, capfd, "store", "gc", "--size", "1MB")
         assert told["removed"][0]["key"] == oldest.record.key
         assert told["left"] <= 1_000_000
@@ -193,10 +194,16 @@ class TestBuild:
     ) -> None:
         engine = cast("Any", SimpleNamespace(docker=Path("docker"), host=host, env=lambda: {}))
         rendered = Rendered("FROM scratch\n", (), ())
-        wiring.build_components(session, planned, engine, rendered, folder, found or {})
+        build_checked(session, planned, engine, rendered, folder, found or {})
 
     def engine(
-        self, monkeypatch: pytest.MonkeyPatch, item: Wanted, content: bytes, *, fails: bool = False
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        item: Wanted,
+        content: bytes,
+        *,
+        fails: bool = False,
+        says: tuple[str, ...] = (),
     ) -> list[str]:
         """Gives wheels instead of running a program; returns the targets it was asked for."""
         asked: list[str] = []
@@ -208,7 +215,7 @@ class TestBuild:
             if fails and len(asked) == 1:
                 raise BuildFailed("the build of another one failed")
             assert command.output is not None
-            wheel(command.output / "flashinfer", item, content=content)
+            wheel(command.output / "flashinfer", item, content=content, says=says)
 
         monkeypatch.setattr(build.components, "run", run)
         return asked
@@ -225,6 +232,54 @@ class TestBuild:
         assert placed.samefile(next(iter(entry.wheels())))
         self.compile(session, planned, folder, {"flashinfer": entry})
         assert len(asked) == 1
+
+    def test_a_wheel_that_the_lock_is_not_enough_for_makes_no_image_and_is_not_compiled_again(
+        self, session: Session, planned: Plan, store: BuiltStore, item: Wanted, folder: Path, monkeypatch: Any
+    ) -> None:
+        asked = self.engine(monkeypatch, item, b"code", says=("Requires-Dist: never-locked>=2",))
+        with pytest.raises(BuildFailed, match=r"flashinfer: kernels-1\.0-py3-none-any\.whl asks for never-locked>=2"):
+            self.compile(session, planned, folder)
+        entry = store.find(item)
+        assert entry is not None
+        with pytest.raises(BuildFailed, match="never-locked") as caught:
+            self.compile(session, planned, folder, {"flashinfer": entry})
+        assert len(asked) == 1
+        assert caught.value.exit_code == 6
+
+    @pytest.mark.parametrize("no_cache", [False, True])
+    @pytest.mark.parametrize("asks", ["never-locked", "torch"])
+    def test_an_image_is_only_made_of_wheels_that_the_lock_is_enough_for(
+        self,
+        session: Session,
+        planned: Plan,
+        item: Wanted,
+        folder: Path,
+        monkeypatch: Any,
+        asks: str,
+        no_cache: bool,
+    ) -> None:
+        self.engine(monkeypatch, item, b"code", says=(f"Requires-Dist: {asks}",))
+        made: list[str] = []
+
+        def target(command: build.BuildCommand, env: object, console: object, log: Path, jobs: object) -> None:
+            made.append(command.target)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            log.touch()
+            command.metadata.write_text('{"containerimage.digest": "sha256:1"}')
+
+        monkeypatch.setattr("graft.build.command.run", target)
+        monkeypatch.setattr("graft.build.prepare_contexts", lambda *_: folder)
+        monkeypatch.setattr("graft.fetch.fetch", lambda *_, **__: 0)
+        monkeypatch.setattr(image, "_inputs", lambda *_: None)
+        engine = cast("Any", SimpleNamespace(docker=Path("docker"), host="tcp://none", kind="system", env=lambda: {}))
+        if asks == "torch":
+            assert image.build(session, planned, engine, no_cache=no_cache) == ("sha256:1", "sha256:1")
+            assert made == ["runtime", "smoke"]
+        else:
+            with pytest.raises(BuildFailed, match="the lock has no never-locked"):
+                image.build(session, planned, engine, no_cache=no_cache)
+            # By the Dockerfile in one go the wheels are there when the image is; it gets no test and no tag.
+            assert made == (["runtime"] if no_cache else [])
 
     def test_a_component_that_was_finished_is_kept_when_another_one_fails(
         self, session: Session, planned: Plan, store: BuiltStore, item: Wanted, folder: Path, monkeypatch: Any

@@ -126,9 +126,9 @@ def _mismatches(pins: Sequence[FilePin], read: Mapping[str, Contents], base: Bas
                 waiting += [(other, asked) for asked in sorted(wanted.extras)]
 
 
-def _asked(requires: Iterable[str], extra: str, base: Base) -> Iterator[tuple[str, Requirement]]:
-    """The requirements that hold for the base's Python and platform, without an extra or with one."""
-    environment = {
+def markers_of(base: Base, extra: str = "") -> dict[str, str]:
+    """What environment markers are held against on a base (PEP 508), without an extra or with one."""
+    return {
         "python_version": base.python,
         "python_full_version": f"{base.python}.0",
         "implementation_version": f"{base.python}.0",
@@ -142,6 +142,11 @@ def _asked(requires: Iterable[str], extra: str, base: Base) -> Iterator[tuple[st
         "platform_python_implementation": "CPython",
         "extra": extra,
     }
+
+
+def _asked(requires: Iterable[str], extra: str, base: Base) -> Iterator[tuple[str, Requirement]]:
+    """The requirements that hold for the base's Python and platform, without an extra or with one."""
+    environment = markers_of(base, extra)
     for text in requires:
         try:
             wanted = Requirement(text)

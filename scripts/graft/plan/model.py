@@ -225,13 +225,18 @@ class Plan:
             },
         }
 
+    @property
+    def packages(self) -> dict[str, str]:
+        """Every distribution of the image: name -> version."""
+        found = {p.name: p.version for p in self.lock.image_packages(self.arch.name)}
+        found |= {b.source.name: b.source.version for b in self.builds}
+        for build in self.builds:
+            found |= compiled_distribution(build.component, self.arch)
+        return found
+
     def facts(self) -> dict[str, Any]:
         """facts.json: what the smoke tests compare the image with."""
         components = self.recipe.components_on(self.arch.name)
-        packages = {p.name: p.version for p in self.lock.image_packages(self.arch.name)}
-        packages |= {b.source.name: b.source.version for b in self.builds}
-        for build in self.builds:
-            packages |= compiled_distribution(build.component, self.arch)
         return {
             "recipe": self.recipe.recipe,
             "arch": self.arch.name,
@@ -241,7 +246,7 @@ class Plan:
             "nvcc_arch": self.arch.nvcc,
             "python": self.base.python,
             "site_packages": self.site_packages,
-            "packages": dict(sorted(packages.items())),
+            "packages": dict(sorted(self.packages.items())),
             "debs": {p.name: p.version for p in self.lock.base.packages if p.set == "runtime"},
             "components": {
                 name: {
