@@ -116,7 +116,7 @@ def _next(
 
 
 def _gains(group: Sequence[Work], build: Work, machine: Machine, limit: int | None) -> bool:
-    """Whether a build can run beside a group, within the budget and without lasting longer than after it."""
+    """Whether a build can run beside a group: within the budget, and not known to last longer so than after it."""
     wider = [*group, build]
     shares = share(wider, machine, limit)
     by_name = {w.name: w for w in wider}
@@ -126,6 +126,8 @@ def _gains(group: Sequence[Work], build: Work, machine: Machine, limit: int | No
             sum(shares[name] for name in names) > (limit or machine.cores) or memory > machine.memory
         ):
             return False
+    if any(w.seconds is None for w in wider):
+        return True
     after = _lasts(group, share(group, machine, limit)) + _lasts([build], share([build], machine, limit))
     return _lasts(wider, shares) <= LONGER * after
 

@@ -55,6 +55,8 @@ def test_what_the_budget_holds_is_built_at_once() -> None:
 def test_a_long_one_that_would_go_on_alone_waits_for_the_short_one() -> None:
     made = [work("long", seconds=2000), work("short", seconds=100)]
     assert turns(made, Machine(2, 128 * GIB)) == [{"short": 2}, {"long": 2}]
+    # What never ran may be as short as the other.
+    assert turns([work("long", seconds=2000), work("new")], Machine(2, 128 * GIB)) == [{"new": 1, "long": 1}]
     # With enough cores the short one has one, and the long one hardly misses it.
     assert turns(made, Machine(16, 128 * GIB)) == [{"short": 1, "long": 15}]
 
