@@ -20,6 +20,7 @@ from graft.commands.session import Session, open_session
 from graft.commands.trees import bring_trees, lock_trees, requires_of
 from graft.console import Console
 from graft.errors import BadInput, FetchFailed
+from graft.gitstore import keep, newest_day
 from graft.linting import ProjectFacts, RecipeFacts
 from graft.linting.remote_rules import pin_moved
 from graft.lock import inputs_of
@@ -160,6 +161,46 @@ def test_an_archive_that_is_no_source_is_refused(tmp_path: Path, files: Web, dat
     assert not list(here.paths.store.glob("*/*.tar"))
 
 
+def odd(kind: bytes = tarfile.REGTYPE, target: str = "", **headers: str) -> bytes:
+    """An archive with a file and, beside it, what tarfile itself does not expect."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("one/a"))
+        folder = tarfile.TarInfo("one/folder")
+        folder.type = tarfile.DIRTYPE
+        tar.addfile(folder)
+        info = tarfile.TarInfo("one/b")
+        info.type, info.linkname, info.pax_headers = kind, target, headers
+        tar.addfile(info)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        odd(tarfile.LNKTYPE, "one/gone"),
+        odd(tarfile.LNKTYPE, "/etc/passwd"),
+        odd(tarfile.LNKTYPE, "one/b"),
+        odd(tarfile.LNKTYPE, "one/folder"),
+        odd(mtime="1e15"),
+        odd(mtime="nan"),
+        odd(mtime="inf"),
+        odd(**{"GNU.sparse.map": "0,1,x"}),
+    ],
+)
+def test_links_to_nothing_and_numbers_that_are_none_are_bad_input(tmp_path: Path, data: bytes) -> None:
+    file = tmp_path / "x.tar"
+    file.write_bytes(data)
+
+    def stored() -> None:
+        keep(tmp_path / "store", file, "x")
+        newest_day(file, "x")
+
+    with pytest.raises(BadInput, match="no tar file that can be read") as caught:
+        stored()
+    assert caught.value.cure
+
+
 # What it needs at run time
 
 
@@ -208,6 +249,31 @@ def test_what_only_running_it_would_say_is_asked_of_the_recipe(tmp_path: Path, m
     with pytest.raises(BadInput, match="does not say what it needs at run time") as caught:
         requires_of("x", component(), tree(tmp_path, **members))
     assert "components.x.requires" in str(caught.value.cure)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('dependencies = "numpy"', "are no list"),
+        ('dependencies = ["numpy", "numpy >> 2"]', "not all requirements"),
+        ("dependencies = [1]", "not all requirements"),
+        ('dependencies = ["a @ https://x.invalid/a"]', "asks for a @ https://x.invalid/a, which no index has"),
+        ("dynamic = 3", "is not as PEP 621 has it"),
+        ('dynamic = "dependencies"', "is not as PEP 621 has it"),
+    ],
+)
+def test_what_a_tree_says_wrongly_comes_into_no_lock(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        requires_of("x", component(), tree(tmp_path, pyproject__toml=f'[project]\nname = "x"\n{text}\n'))
+    assert "components.x.requires" in str(caught.value.cure)
+
+
+@pytest.mark.parametrize(
+    "members", [{"pyproject__toml": "project = 3\n"}, {"PKG-INFO": INFO.replace("torch", "torch >> 2")}]
+)
+def test_nor_does_what_is_no_metadata(tmp_path: Path, members: dict[str, str]) -> None:
+    with pytest.raises(BadInput, match=r"PEP 621|not all requirements"):
+        requires_of("x", component(), tree(tmp_path, **members))
 
 
 @pytest.mark.parametrize("text", ["numpy >> 2", "x @ https://x.invalid/y", "-r file"])

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from packaging.requirements import InvalidRequirement, Requirement
+
 from graft.commands.session import Session
 from graft.errors import BadInput, FetchFailed
 from graft.kinds import kind_of
@@ -73,15 +75,42 @@ def requires_of(name: str, component: Component, tree: Path) -> tuple[str, ...]:
     try:
         project = tomllib.loads(found.get("pyproject.toml", b"").decode("utf-8")).get("project", {})
     except ValueError as problem:
-        raise BadInput(f"{name}: its pyproject.toml cannot be read: {problem}", cure="pin another commit") from None
+        raise BadInput(f"{name}: its pyproject.toml cannot be read: {problem}", cure=SAY_IT.format(name)) from None
+    if not isinstance(project, dict) or not isinstance(project.get("dynamic", []), list):
+        raise BadInput(f"{name}: [project] of its pyproject.toml is not as PEP 621 has it", cure=SAY_IT.format(name))
     if project and "dependencies" not in project.get("dynamic", []):
-        return tuple(sorted(project.get("dependencies", [])))
+        return _checked(name, project.get("dependencies", []))
     said = requirements_of(found["PKG-INFO"]) if "PKG-INFO" in found else None
     if said is None:
         raise BadInput(
             f"{name}: its source does not say what it needs at run time without being run",
-            cure=f"give components.{name}.requires in the recipe, [] when it needs nothing",
+            cure=SAY_IT.format(name),
         )
+    return _checked(name, said)
+
+
+SAY_IT = "give components.{}.requires in the recipe, [] when it needs nothing"
+
+
+def _checked(name: str, said: object) -> tuple[str, ...]:
+    """What a tree says that it needs, sorted. Raises BadInput unless all of it could stand in a recipe."""
+    if not isinstance(said, list | tuple):
+        raise BadInput(f"{name}: its dependencies are no list, but {said!r}", cure=SAY_IT.format(name))
+    for text in said:
+        try:
+            address = Requirement(text).url if isinstance(text, str) else None
+        except InvalidRequirement:
+            address = None
+            text = None
+        if not isinstance(text, str):
+            raise BadInput(
+                f"{name}: its dependencies are not all requirements (PEP 508): {said!r}", cure=SAY_IT.format(name)
+            )
+        if address is not None:
+            raise BadInput(
+                f"{name}: it asks for {text}, which no index has",
+                cure=f"{SAY_IT.format(name)}; what lies at an address is a component of its own",
+            )
     return tuple(sorted(said))
 
 

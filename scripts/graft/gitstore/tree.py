@@ -188,6 +188,8 @@ def _members(tar: tarfile.TarFile, name: str) -> dict[str, tarfile.TarInfo]:
     return found
 
 
+#: What Python's tarfile raises for a link to nothing (KeyError), and for numbers and times that are none.
+UNREADABLE = (KeyError, ValueError, OverflowError)
 OTHER = "use another archive, or the project's git repository"
 
 
@@ -195,7 +197,7 @@ def newest_day(archive: Path, name: str) -> str:
     """The newest time in an archive as a day in UTC, for an archive has no other date."""
     with _opened(archive, name) as tar:
         seconds = max((int(member.mtime) for member in tar), default=0)
-    return datetime.datetime.fromtimestamp(max(seconds, CHECKED_MTIME), datetime.UTC).date().isoformat()
+        return datetime.datetime.fromtimestamp(max(seconds, CHECKED_MTIME), datetime.UTC).date().isoformat()
 
 
 def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
@@ -203,7 +205,8 @@ def _bytes(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     if member.issym():
         return member.linkname.encode("utf-8", "surrogateescape")
     stream = tar.extractfile(member)
-    assert stream is not None
+    if stream is None:
+        raise tarfile.ReadError(f"{member.name} is a link to what is no file")
     return stream.read()
 
 
@@ -212,5 +215,5 @@ def _opened(archive: Path, name: str) -> Iterator[tarfile.TarFile]:
     try:
         with tarfile.open(archive) as tar:
             yield tar
-    except (OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError) as problem:
+    except (OSError, tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, *UNREADABLE) as problem:
         raise BadInput(f"{name}: no tar file that can be read: {problem}", where=archive.name, cure=OTHER) from problem
