@@ -152,6 +152,36 @@ def test_a_commit_that_does_not_exist(trees: TreeStore, pkg: Work, commit: str) 
     assert not list(trees.root.glob("*/*.tar"))
 
 
+def test_what_is_no_commit_is_named_as_what_it_is(trees: TreeStore, pkg: Work) -> None:
+    pkg.git("tag", "-a", "v1", "-m", "x")
+    pkg.serve(main=pkg.head)
+    tag, tree = pkg.git("rev-parse", "v1"), pkg.git("rev-parse", "HEAD^{tree}")
+    assert tag != pkg.head
+    for name in (tag, tree):
+        for _ in range(2):
+            with pytest.raises(BadInput, match="and no commit") as caught:
+                trees.git("pkg", source(name))
+            assert (pkg.head in str(caught.value.cure)) == (name == tag)
+    trees.git("pkg", source(pkg.head))
+
+
+@pytest.mark.parametrize("damage", ["shallow", "objects", "HEAD"])
+def test_a_mirror_that_git_cannot_read_is_named(trees: TreeStore, pkg: Work, damage: str) -> None:
+    trees.git("pkg", source(pkg.head))
+    more = pkg.commit({"d.py": "d\n"})
+    pkg.serve(main=more)
+    (mirror,) = (path for path in trees.root.rglob("*.git") if path.is_dir())
+    if damage == "objects":
+        shutil.rmtree(mirror / damage)
+    else:
+        (mirror / damage).write_text("no such thing\n")
+    with pytest.raises(FetchFailed, match="cannot read what was fetched") as caught:
+        trees.git("pkg", source(more))
+    assert caught.value.where == str(mirror)
+    shutil.rmtree(mirror)
+    trees.git("pkg", source(more))
+
+
 def test_no_repository_and_no_host(trees: TreeStore, pkg: Work, host: GitHost) -> None:
     with pytest.raises(FetchFailed, match=f"no git repository answers at {HOST}/other.git") as caught:
         trees.git("pkg", source(pkg.head, url=f"{HOST}/other.git"))

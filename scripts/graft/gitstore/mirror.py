@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from graft.errors import FetchFailed
+from graft.errors import BadInput, FetchFailed
 from graft.patching.repository import Repository
 from graft.patching.upstream import NETWORK, host_environment
 from graft.proc import Completed
@@ -67,7 +67,8 @@ class Mirrors:
     def bring(self, wanted: Wanted) -> Repository:
         """The mirror that holds a commit, fetched when it is not there.
 
-        Raises FetchFailed: offline, not reachable, no repository, no such commit, or none that the host gives out.
+        Raises FetchFailed (offline, not reachable, no repository, no such commit, none that the host gives out, a
+        damaged mirror) and BadInput (the id of something that is no commit).
         """
         folder = self.folder(wanted.url)
         if _has(Repository(folder), wanted):
@@ -108,8 +109,12 @@ class Mirrors:
 
     def _fetch(self, repository: Repository, wanted: Wanted) -> None:
         by_id = self._take(repository, wanted, wanted.commit)
+        if by_id.rc == 0:
+            _check_kind(repository, wanted)
         if by_id.rc == 0 and _has(repository, wanted):
             return
+        if by_id.rc != 0:
+            _check_whole(repository, by_id)
         if by_id.rc != 0 and not REFUSED.search(by_id.stderr):
             raise self._unreachable(by_id, wanted.url, wanted.what)
         if by_id.rc == 0:
@@ -137,6 +142,8 @@ class Mirrors:
             raise self._unreachable(done, wanted.url, wanted.what)
         tip = repository.git("rev-parse", "--verify", f"{KEEP}/{wanted.commit}").stdout.strip()
         inside = repository.git("merge-base", "--is-ancestor", wanted.commit, tip, check=False).rc == 0
+        if inside:
+            _check_kind(repository, wanted)
         argv = ("update-ref", f"{KEEP}/{wanted.commit}") if inside else ("update-ref", "-d", f"{KEEP}/{wanted.commit}")
         repository.git(*argv, *([wanted.commit] if inside else []))
         if not inside:
@@ -176,9 +183,9 @@ def _has(repository: Repository, wanted: Wanted) -> bool:
     """Whether the commit is there, and with all its history where that matters."""
     if not (repository.folder / "HEAD").is_file() or not repository.has(wanted.commit):
         return False
-    # A fetch sets this ref last: objects alone may be a part of somebody else's.
-    ref = repository.git("rev-parse", "--verify", "--quiet", f"{KEEP}/{wanted.commit}", check=False)
-    if ref.rc != 0:
+    # A fetch sets this ref last: objects alone may be a part of somebody else's. A tag is not what it stands for.
+    ref = repository.git("rev-parse", "--verify", "--quiet", f"{KEEP}/{wanted.commit}^{{commit}}", check=False)
+    if ref.stdout.strip() != wanted.commit:
         return False
     return not wanted.deep or not _is_cut_off(repository, wanted.commit)
 
@@ -191,3 +198,27 @@ def _is_cut_off(repository: Repository, commit: str) -> bool:
     ends = set(shallow.read_text(encoding="ascii").split())
     roots = repository.git("rev-list", "--max-parents=0", commit).stdout.split()
     return not ends.isdisjoint(roots)
+
+
+def _check_kind(repository: Repository, wanted: Wanted) -> None:
+    """Raises BadInput for the id of a tag, a tree or a file, which hosts give out as well."""
+    kind = repository.git("cat-file", "-t", wanted.commit, check=False).stdout.strip()
+    if kind in ("", "commit"):
+        return
+    commit = repository.git("rev-parse", "--verify", "--quiet", f"{wanted.commit}^{{commit}}", check=False)
+    stands_for = commit.stdout.strip()
+    raise BadInput(
+        f"{wanted.what}: {wanted.commit} in {wanted.url} is a {kind}, and no commit",
+        cure=f"pin the commit that it stands for: {stands_for}" if stands_for else "pin a commit by its id",
+    )
+
+
+def _check_whole(repository: Repository, failed: Completed) -> None:
+    """Raises FetchFailed when it is the mirror that git cannot work with, whatever the host says."""
+    if repository.git("rev-list", "--max-count=1", "--all", check=False).rc != 0:
+        raise FetchFailed(
+            "git cannot read what was fetched before",
+            where=str(repository.folder),
+            tail=failed.stderr.strip(),
+            cure=f"rm -r {repository.folder} (all of it is fetched again)",
+        )
