@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import statistics
 from collections.abc import Iterable, Mapping
@@ -9,6 +10,8 @@ from pathlib import Path
 
 #: Of each step the last few are kept; the estimate is their median.
 KEPT = 5
+#: A year, in seconds: above it a number was not measured.
+LONGEST = 366 * 86400
 
 
 class Durations:
@@ -22,10 +25,11 @@ class Durations:
         known = self._read()
         for name, seconds in taken.items():
             known[name] = [*known.get(name, []), round(seconds, 2)][-KEPT:]
-        self._file.parent.mkdir(parents=True, exist_ok=True)
         part = self._file.with_name(f".{self._file.name}.part")
-        part.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        part.replace(self._file)
+        with contextlib.suppress(OSError):
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+            part.replace(self._file)
 
     def usual(self, name: str) -> float | None:
         """The median of what a step took; None when it never ran here."""
@@ -49,10 +53,15 @@ class Durations:
         if not isinstance(data, dict):
             return {}
         return {
-            str(name): [float(s) for s in taken if isinstance(s, (int, float)) and not isinstance(s, bool)]
+            str(name): [float(s) for s in taken if _is_measured(s)]
             for name, taken in data.items()
             if isinstance(taken, list)
         }
+
+
+def _is_measured(value: object) -> bool:
+    """Whether it is a number that a step can have taken: JSON has infinite ones, and integers larger than any float."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LONGEST
 
 
 def shown(seconds: float) -> str:

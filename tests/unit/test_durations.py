@@ -54,7 +54,11 @@ def test_the_median_of_the_last_runs(tmp_path: Path) -> None:
     assert known.total(["gate", "other"]) == (3, ["other"])
 
 
-@pytest.mark.parametrize("damage", ["", "[]", '{"gate": 3}', '{"gate": ["x", true, null]}', "\x00"])
+@pytest.mark.parametrize(
+    "damage",
+    ["", "[]", '{"gate": 3}', '{"gate": ["x", true, null]}', "\x00"]
+    + [f'{{"gate": [{n}]}}' for n in ("1e999", "-Infinity", "NaN", "-1", "9" * 400)],
+)
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "durations.json"
     file.write_text(damage)
@@ -62,6 +66,13 @@ def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, damage: str) -> None:
     assert known.usual("gate") is None
     known.note({"gate": 7})
     assert known.usual("gate") == 7
+
+
+def test_what_cannot_be_kept_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "durations.json").mkdir()
+    known = Durations(tmp_path / "durations.json")
+    known.note({"gate": 7})
+    assert known.usual("gate") is None
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0 s"), (59, "59 s"), (150, "2 min"), (7200, "2.0 h")])

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 Run = Callable[[argparse.Namespace, Console], None]
 #: One verb: what runs it, its sentence, and its own options as argparse's keyword arguments.
 Verb = tuple[Run, str, dict[str, dict[str, object]]]
+#: More compilers than any machine has cores; a larger number is a slip of the hand.
+MOST_JOBS = 4096
 MODES = ("auto", "system", "embedded")
 FLAG: dict[str, object] = {"action": "store_true"}
 REPORT: dict[str, object] = {"choices": ("table", "md"), "default": "table", "help": "md: Markdown on stdout, for CI"}
@@ -86,8 +88,10 @@ def session_of(options: argparse.Namespace, console: Console) -> Session:
         for flag, chosen in (("--json", options.json), ("--report", options.report != "table")):
             if chosen:
                 raise BadInput("one of the two", where=f"--sarif, {flag}", cure="leave one out")
-    if options.jobs is not None and options.jobs < 1:
-        raise BadInput(f"jobs must be 1 or more, not {options.jobs}", where="JOBS", cure="JOBS=4, or leave it out")
+    if options.jobs is not None and not 1 <= options.jobs <= MOST_JOBS:
+        raise BadInput(
+            f"jobs must be 1 to {MOST_JOBS}, not {options.jobs}", where="JOBS", cure="JOBS=4, or leave it out"
+        )
     return open_session(
         paths_of(options),
         console,
