@@ -139,9 +139,30 @@ class TestDamaged:
         path = entry.folder / RECORD
         path.write_text(path.read_text().replace('"name": "kernels', '"name": "../../kernels'))
 
+    def link(self, entry: Entry) -> None:
+        path = only_wheel(entry)
+        path.rename(entry.folder.parent / path.name)
+        path.symlink_to(entry.folder.parent / path.name)
+
+    def pipe(self, entry: Entry) -> None:
+        only_wheel(entry).unlink()
+        os.mkfifo(entry.folder / entry.record.files[0].name)
+
+    def folder_of_record(self, entry: Entry) -> None:
+        (entry.folder / RECORD).unlink()
+        (entry.folder / RECORD).mkdir()
+
+    def pipe_of_record(self, entry: Entry) -> None:
+        (entry.folder / RECORD).unlink()
+        os.mkfifo(entry.folder / RECORD)
+
     @pytest.mark.parametrize(
         ("what", "says"),
         [
+            ("link", "is no plain file"),
+            ("pipe", "is no plain file"),
+            ("folder_of_record", "component.json is none"),
+            ("pipe_of_record", "component.json is none"),
             ("cut", "bytes of"),
             ("flip", "has other bytes"),
             ("lose", "is not there"),
@@ -154,6 +175,7 @@ class TestDamaged:
     )
     def test_it(self, store: BuiltStore, entry: Entry, said: list[str], what: str, says: str) -> None:
         getattr(self, what)(entry)
+        assert [found.folder for found in store.entries()] == ([] if RECORD in says else [entry.folder])
         assert store.find(ITEM) is None
         assert not entry.folder.exists()
         (line,) = said

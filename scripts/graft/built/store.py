@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -194,9 +195,11 @@ class BuiltStore:
             raise _foreign(str(folder / RECORD), f"{record.component} {record.key[:12]}", wanted)
         for path, file in entry.wheels().items():
             try:
-                facts = path.stat()
+                facts = path.lstat()
             except FileNotFoundError:
                 return f"{file.name} is not there", None
+            if not stat.S_ISREG(facts.st_mode):
+                return f"{file.name} is no plain file", None
             if facts.st_size != file.size:
                 return f"{file.name} has {facts.st_size} bytes of {file.size}", None
             if facts.st_mtime_ns != _checked_time(file.sha256):
@@ -245,7 +248,9 @@ class _Damaged(Exception):
 
 
 def _read(file: Path) -> Record:
-    if file.stat().st_size > MAX_RECORD:
+    facts = file.lstat()
+    # Opening a pipe waits for somebody who writes; a link leads out of the store.
+    if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_RECORD:
         raise _Damaged(f"{RECORD} is none")
     found = parse_record(file.read_bytes())
     if found is None:
