@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -135,6 +136,23 @@ class TestDamaged:
         path = entry.folder / RECORD
         path.write_text(path.read_text().replace('"source": "one"', '"source": "two"'))
 
+    def link_to_itself_for_record(self, entry: Entry) -> None:
+        (entry.folder / RECORD).unlink()
+        (entry.folder / RECORD).symlink_to(RECORD)
+
+    def link_to_itself_for_wheel(self, entry: Entry) -> None:
+        path = only_wheel(entry)
+        path.unlink()
+        path.symlink_to(path.name)
+
+    def file_for_folder(self, entry: Entry) -> None:
+        shutil.rmtree(entry.folder)
+        entry.folder.write_text("x")
+
+    def link_to_nowhere_for_folder(self, entry: Entry) -> None:
+        shutil.rmtree(entry.folder)
+        entry.folder.symlink_to("nowhere")
+
     def leave(self, entry: Entry) -> None:
         path = entry.folder / RECORD
         path.write_text(path.read_text().replace('"name": "kernels', '"name": "../../kernels'))
@@ -171,16 +189,69 @@ class TestDamaged:
             ("other_format", "component.json is none"),
             ("other_inputs", "component.json is none"),
             ("leave", "component.json is none"),
+            ("link_to_itself_for_record", "component.json is none"),
+            ("link_to_itself_for_wheel", "is no plain file"),
+            ("file_for_folder", "there is no component.json"),
+            ("link_to_nowhere_for_folder", "there is no component.json"),
         ],
     )
     def test_it(self, store: BuiltStore, entry: Entry, said: list[str], what: str, says: str) -> None:
         getattr(self, what)(entry)
         assert [found.folder for found in store.entries()] == ([] if RECORD in says else [entry.folder])
         assert store.find(ITEM) is None
-        assert not entry.folder.exists()
+        assert not os.path.lexists(entry.folder)
         (line,) = said
         assert says in line
         assert line.startswith(f"kernels {ITEM.key[:12]} in the store is damaged")
+
+    @pytest.mark.parametrize(
+        "what",
+        [
+            "folder_of_record",
+            "pipe_of_record",
+            "link_to_itself_for_record",
+            "file_for_folder",
+            "link_to_nowhere_for_folder",
+            "lose_record",
+        ],
+    )
+    def test_it_is_listed_as_broken_gives_way_and_can_be_removed(
+        self, store: BuiltStore, entry: Entry, tmp_path: Path, what: str
+    ) -> None:
+        getattr(self, what)(entry)
+        assert list(store.entries()) == []
+        assert store.broken() == [entry.folder]
+        made = store.add(ITEM, [wheel(tmp_path / "again", ITEM)])
+        assert store.find(ITEM) == made
+        getattr(self, what)(entry)
+        store.remove(store.broken())
+        assert not os.path.lexists(entry.folder)
+
+    def test_of_a_link_the_link_alone_is_removed(self, store: BuiltStore, entry: Entry, tmp_path: Path) -> None:
+        elsewhere = entry.folder.rename(tmp_path / "elsewhere")
+        entry.folder.symlink_to(elsewhere)
+        store.remove([found.folder for found in store.entries()])
+        assert not os.path.lexists(entry.folder)
+        assert (elsewhere / RECORD).is_file()
+        entry.folder.symlink_to(elsewhere)
+        (elsewhere / RECORD).write_text("{")
+        assert store.find(ITEM) is None
+        assert (elsewhere / RECORD).is_file()
+
+    @pytest.mark.parametrize("link", [False, True])
+    def test_what_lies_in_the_place_of_a_components_folder_gives_way(
+        self, store: BuiltStore, tmp_path: Path, link: bool
+    ) -> None:
+        store.root.mkdir()
+        place = store.root / ITEM.component
+        place.symlink_to("nowhere") if link else place.write_text("x")
+        assert store.find(ITEM) is None
+        assert store.add(ITEM, [wheel(tmp_path / "out", ITEM)]) == store.find(ITEM)
+
+    def test_where_somebody_pulls_to_is_not_swept(self, store: BuiltStore, entry: Entry) -> None:
+        (store.root / ".pull-kernels").mkdir()
+        (store.root / ".pull-kernels" / "kernels-1.0-py3-none-any.whl").write_bytes(b"x")
+        assert store.broken() == []
 
 
 class TestAnotherKey:

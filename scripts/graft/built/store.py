@@ -107,14 +107,14 @@ class BuiltStore:
         Raises FetchFailed for a wheel, or a record, with another key inside.
         """
         folder = self._folder(wanted.component, wanted.key)
-        if not folder.exists():
+        if not os.path.lexists(folder):
             return None
         with self.locked():
             problem, entry = self._look(folder, wanted)
             if entry is None:
-                if folder.exists():
+                if os.path.lexists(folder):
                     self._say(f"{wanted.component} {wanted.key[:12]} in the store is damaged ({problem}): removed")
-                    shutil.rmtree(folder)
+                    _remove(folder)
                 return None
             with contextlib.suppress(OSError):
                 # When it was last of use, for gc.
@@ -133,9 +133,12 @@ class BuiltStore:
             _, there = self._look(folder, wanted)
             if there is not None:
                 return there
+            # Hours of compilers may be in these wheels: what is in their way is not worth them.
+            if not folder.parent.is_dir():
+                _remove(folder.parent)
             # Whoever left one was killed: the lock is ours.
             for half in folder.parent.glob(".*.new"):
-                shutil.rmtree(half)
+                _remove(half)
             fresh = folder.with_name(f".{folder.name}.new")
             fresh.mkdir(parents=True)
             files = []
@@ -154,7 +157,7 @@ class BuiltStore:
                 files=tuple(files),
             )
             (fresh / RECORD).write_text(record.text(), encoding="utf-8")
-            shutil.rmtree(folder, ignore_errors=True)
+            _remove(folder)
             fresh.rename(folder)
         return Entry(folder, record)
 
@@ -165,15 +168,17 @@ class BuiltStore:
                 yield Entry(file.parent, _read(file))
 
     def broken(self) -> list[Path]:
-        """Folders that are no entry: their record cannot be read, or a writer was killed."""
+        """What lies in the place of an entry and is none: its record cannot be read, or a writer was killed."""
         whole = {entry.folder for entry in self.entries()}
-        return [folder for folder in sorted(self.root.glob("*/*/")) if folder not in whole]
+        # A folder with a dot is where somebody pulls to, without the lock.
+        there = [place for place in sorted(self.root.glob("*/*")) if not place.parent.name.startswith(".")]
+        return [place for place in there if place not in whole]
 
     def remove(self, folders: Iterable[Path]) -> None:
         """Under the lock, so that no writer is in one of them."""
         with self.locked():
             for folder in folders:
-                shutil.rmtree(folder, ignore_errors=True)
+                _remove(folder)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -188,8 +193,8 @@ class BuiltStore:
     def _look(self, folder: Path, wanted: Wanted) -> tuple[str, Entry | None]:
         try:
             entry = Entry(folder, _read(folder / RECORD))
-        except (_Damaged, FileNotFoundError) as problem:
-            return str(problem) if isinstance(problem, _Damaged) else f"there is no {RECORD}", None
+        except _Damaged as problem:
+            return str(problem), None
         record = entry.record
         if (record.component, record.key) != (wanted.component, wanted.key):
             raise _foreign(str(folder / RECORD), f"{record.component} {record.key[:12]}", wanted)
@@ -248,7 +253,13 @@ class _Damaged(Exception):
 
 
 def _read(file: Path) -> Record:
-    facts = file.lstat()
+    try:
+        # A file, or a link to nowhere or to itself, in the place of the folder is no entry either.
+        facts = file.lstat() if file.parent.is_dir() else None
+    except FileNotFoundError:
+        facts = None
+    if facts is None:
+        raise _Damaged(f"there is no {RECORD}")
     # Opening a pipe waits for somebody who writes; a link leads out of the store.
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > MAX_RECORD:
         raise _Damaged(f"{RECORD} is none")
@@ -256,6 +267,14 @@ def _read(file: Path) -> Record:
     if found is None:
         raise _Damaged(f"{RECORD} is none")
     return found
+
+
+def _remove(place: Path) -> None:
+    """Whatever is there; of a link the link alone."""
+    if place.is_dir() and not place.is_symlink():
+        shutil.rmtree(place)
+    else:
+        place.unlink(missing_ok=True)
 
 
 def _checked_time(sha256: str) -> int:
