@@ -10,6 +10,8 @@ from pathlib import Path
 
 #: Of each step the last few are kept; the estimate is their median.
 KEPT = 5
+#: What reading a kept JSON file can end with when it is damaged; Python gives up on lists nested too deep.
+UNREADABLE = (OSError, ValueError, RecursionError)
 #: A year, in seconds: above it a number was not measured.
 LONGEST = 366 * 86400
 
@@ -48,18 +50,18 @@ class Durations:
     def _read(self) -> dict[str, list[float]]:
         try:
             data = json.loads(self._file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except UNREADABLE:
             return {}
         if not isinstance(data, dict):
             return {}
         return {
-            str(name): [float(s) for s in taken if _is_measured(s)]
+            str(name): [float(s) for s in taken if is_measured(s)]
             for name, taken in data.items()
             if isinstance(taken, list)
         }
 
 
-def _is_measured(value: object) -> bool:
+def is_measured(value: object) -> bool:
     """Whether it is a number that a step can have taken: JSON has infinite ones, and integers larger than any float."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= LONGEST
 

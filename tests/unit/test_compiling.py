@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factories import make_plan
@@ -91,7 +93,40 @@ def test_facts_are_of_the_same_key_alone(session: Session, planned: Plan) -> Non
     assert (facts["component"], facts["key"], facts["hits"]) == (only.name, only.keyed.key, 3)
     other = make_plan(recipe=lambda data: data["components"]["flashinfer"].update(modules=["rope"]))
     assert compiling.compiled_facts(session, other) == []
-    (session.paths.state / "compiled.json").write_text("{")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        "{",
+        "[" * 100_000,
+        {"jobs": "2"},
+        {"jobs": 2.5},
+        {"jobs": None},
+        {"seconds": None},
+        {"peak_gb": float("inf")},
+        {"hits": -1},
+        {"hits": True},
+        {"more": 1},
+    ],
+    ids=lambda facts: str(facts)[:20],
+)
+def test_facts_that_no_receipt_can_hold_are_none(session: Session, planned: Plan, facts: str | dict[str, Any]) -> None:
+    [only] = planned.builds
+    file = session.paths.state / "compiled.json"
+    took = {only.name: Measured(10, 2, 1.6)}
+    compiling.note(session, planned, took)
+    [good] = json.loads(file.read_text()).values()
+    file.write_text(facts if isinstance(facts, str) else json.dumps({only.keyed.key: good | facts}))
+    assert compiling.compiled_facts(session, planned) == []
+    compiling.note(session, planned, took)
+    assert len(compiling.compiled_facts(session, planned)) == 1
+
+
+def test_facts_that_cannot_be_kept_are_no_error(session: Session, planned: Plan) -> None:
+    [only] = planned.builds
+    (session.paths.state / "compiled.json").mkdir(parents=True)
+    compiling.note(session, planned, {only.name: Measured(10, 2, 1.6)})
     assert compiling.compiled_facts(session, planned) == []
 
 

@@ -20,7 +20,7 @@ from graft.commands.estimate import (
     estimate,
     gate_step,
 )
-from graft.commands.session import open_session
+from graft.commands.session import last, last_file, open_session
 from graft.console import Console
 from graft.durations import Durations, shown
 from graft.paths import Paths
@@ -56,8 +56,9 @@ def test_the_median_of_the_last_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    ["", "[]", '{"gate": 3}', '{"gate": ["x", true, null]}', "\x00"]
+    ["", "[]", "[" * 100_000, '{"gate": 3}', '{"gate": ["x", true, null]}', "\x00"]
     + [f'{{"gate": [{n}]}}' for n in ("1e999", "-Infinity", "NaN", "-1", "9" * 400)],
+    ids=lambda damage: damage[:20],
 )
 def test_a_damaged_file_is_as_good_as_none(tmp_path: Path, damage: str) -> None:
     file = tmp_path / "durations.json"
@@ -127,3 +128,13 @@ def test_components_that_take_turns_last_one_after_the_other(tmp_path: Path, mon
     assert estimate(session, planned, None, 0, groups=[("other",), (only.name,)])[0] == 215.0
     # What the store has takes no turn.
     assert estimate(session, planned, None, 0, ["other"], [(only.name,)])[0] == 115.0
+
+
+@pytest.mark.parametrize("damage", ["", "[1]", "[" * 100_000, "\x00"], ids=lambda damage: damage[:20])
+def test_a_damaged_note_of_the_last_image_is_as_good_as_none(tmp_path: Path, damage: str) -> None:
+    session = open_session(Paths(ROOT), Console(), recipe="glm-dsa", arch="sm90")
+    session = dataclasses.replace(session, paths=Paths(tmp_path))
+    file = last_file(session)
+    file.parent.mkdir(parents=True)
+    file.write_text(damage)
+    assert last(session) is None

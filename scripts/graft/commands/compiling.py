@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shutil
@@ -12,7 +13,7 @@ from graft.budget import GIB, Machine, Work, share, this_machine, turns
 from graft.commands.estimate import changed_inputs, component_step, durations, needs_of
 from graft.commands.session import Session, last
 from graft.console import size
-from graft.durations import Durations
+from graft.durations import UNREADABLE, Durations, is_measured
 from graft.errors import BuildFailed, OutOfMemory
 from graft.plan import Plan
 
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 HEADROOM = 1.25
 #: Bytes on the engine's disk for each byte of a wheel: unpacked, and the largest layer once more on its way.
 UNPACKED = 2.5
-#: What is kept of a build.
-FACTS = ("seconds", "jobs", "peak_gb", "hits", "misses", "uncached", "shared")
+#: What is kept of a build; those of the compile cache are None where there was none.
+OF_THE_CACHE = ("hits", "misses", "uncached", "shared")
+FACTS = ("seconds", "jobs", "peak_gb", *OF_THE_CACHE)
 
 
 class Turn(NamedTuple):
@@ -123,10 +125,12 @@ def note(session: Session, planned: Plan, found: Mapping[str, Measured]) -> None
     keys = {build.name: build.keyed.key for build in planned.builds}
     kept |= {keys[name]: _facts(took) for name, took in found.items() if name in keys}
     place = session.paths.state / "compiled.json"
-    place.parent.mkdir(parents=True, exist_ok=True)
     part = place.with_name(f".{place.name}.part")
-    part.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    part.replace(place)
+    # Facts for people: what was compiled is not lost because these cannot be kept.
+    with contextlib.suppress(OSError):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        part.replace(place)
 
 
 def compiled_facts(session: Session, planned: Plan) -> list[dict[str, Any]]:
@@ -147,11 +151,21 @@ def _kept(session: Session) -> dict[str, dict[str, Any]]:
     """Component key -> facts; nothing when the file is damaged."""
     try:
         data = json.loads((session.paths.state / "compiled.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except UNREADABLE:
         return {}
     if not isinstance(data, dict):
         return {}
-    return {key: facts for key, facts in data.items() if isinstance(facts, dict) and facts.keys() == set(FACTS)}
+    return {key: facts for key, facts in data.items() if _are_facts(facts)}
+
+
+def _are_facts(found: object) -> bool:
+    """Whether a receipt can hold it: one that cannot would end a gate that has run."""
+    if not isinstance(found, dict) or found.keys() != set(FACTS):
+        return False
+    whole = {name: found[name] for name in FACTS if name not in ("seconds", "peak_gb")}
+    return all(
+        is_measured(value) or (value is None and name in OF_THE_CACHE) for name, value in found.items()
+    ) and not any(isinstance(value, float) for value in whole.values())
 
 
 def _peaks(session: Session) -> Durations:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from graft.apt import DebPin
 from graft.console import Console
+from graft.durations import UNREADABLE
 from graft.errors import BadInput, GraftError
 from graft.hashes import file_sha256
 from graft.lock import FilePin, Lock, Part, check_fresh, inputs_of, load_lock, write_atomic
@@ -261,7 +262,7 @@ def last(session: Session) -> dict[str, str] | None:
     """The inputs of the last image of this recipe and architecture."""
     try:
         data = json.loads(last_file(session).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except UNREADABLE:
         # Only a hint for people: a damaged one is as good as none.
         return None
     return data if isinstance(data, dict) else None
