@@ -12,7 +12,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from graft.kinds import modules_of
+from graft.kinds import KINDS, modules_of
 from graft.project import DebianName, Distribution, Slug
 from graft.release import EnvKey, EnvValue
 from graft.sources import ArchiveSource, GitSource, ImageSource
@@ -252,3 +252,13 @@ def _told_to_its_build(component: Component) -> Iterator[str]:
         yield "provides belongs to a build or to an image; without one nothing is installed"
     for name in sorted(BUILD_NAMES & {*component.build_env, *component.sources}):
         yield f"remove {name}: every build is told it by Graft, from the plan"
+    kind = KINDS.get(component.build or "")
+    if kind is None:
+        return
+    for name in kind.no_use:
+        if component.says(name):
+            yield f"remove {name}: a build of the kind {component.build} does nothing with it"
+    if kind.sets and not component.modules:
+        yield f"give modules: their names, or a set of them ({', '.join(kind.sets)}), for example: modules: [serving]"
+    if component.modules and not kind.sets:
+        yield f"remove modules: a build of the kind {component.build} compiles all of its project"

@@ -19,7 +19,8 @@ class Kind:
     told:    environment of every build of the kind; what the recipe says wins.
     sources: variable -> what its build downloads when the variable does not name a source tree.
     refused: lines (regular expressions) of its configure log that mean a part of it would be missing.
-    sets:    name -> the modules that it stands for in a recipe's `modules`.
+    sets:    name -> the modules that it stands for in a recipe's `modules`; a kind without sets compiles no modules.
+    no_use:  keys of a component that its stage does nothing with.
     """
 
     stage: str
@@ -28,6 +29,7 @@ class Kind:
     sources: Mapping[str, str] = field(default_factory=dict)
     refused: tuple[str, ...] = ()
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    no_use: tuple[str, ...] = ()
 
 
 KINDS: Mapping[str, Kind] = {
@@ -40,6 +42,7 @@ KINDS: Mapping[str, Kind] = {
             "serving": ("cascade", "norm", "page", "quantization", "rope", "sampling", "topk"),
             "all": ("api_log_stats", "cascade", "mhc", "norm", "page", "quantization", "rope", "sampling", "topk"),
         },
+        no_use=("accepts", "build_env", "family", "needs", "sources"),
     ),
     "python": Kind("python"),
     "make": Kind("make", is_python=False),

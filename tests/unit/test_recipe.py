@@ -228,9 +228,22 @@ def test_a_set_of_modules_stands_for_those_in_it(named: list[str], modules: tupl
     assert set(modules) < set(every)
 
 
-def test_a_set_is_of_its_kind_alone() -> None:
-    recipe = make_recipe(component("flashinfer", build="python", modules=["serving"]))
-    assert recipe.components["flashinfer"].modules == ("serving",)
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"modules": []}, "give modules: .*minimal, serving, all"),
+        ({"build": "python", "modules": ["serving"]}, "remove modules: a build of the kind python"),
+        ({"build_env": {"NVCC_APPEND_FLAGS": "-O1"}}, "remove build_env: a build of the kind flashinfer-aot"),
+        ({"sources": {"CUTLASS_DIR": "vllm"}}, "remove sources"),
+        ({"needs": ["vllm"]}, "remove needs"),
+        ({"accepts": ["mla"]}, "remove accepts"),
+        ({"family": True}, "remove family"),
+    ],
+)
+def test_what_a_kind_does_nothing_with_is_refused(keys: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        make_recipe(component("flashinfer", **keys))
+    assert make_recipe(component("flashinfer", build="python", modules=[])).components["flashinfer"].modules == ()
 
 
 #: Made up, and in two parts, so that nothing that looks for secrets finds one here.
@@ -249,7 +262,10 @@ def test_a_secret_is_refused_and_not_shown(tmp_path: Path, shape: str) -> None:
         ("env", lambda r: r["env"].update(MINE=token)),
         ("launch.env", lambda r: r.update(launch={"env": {"MINE": token}})),
         ("profiles.p.env", lambda r: r.update(smoke=["core", "start"], profiles={"p": {"env": {"MINE": token}}})),
-        ("components.flashinfer.build_env", lambda r: r["components"]["flashinfer"].update(build_env={"MINE": token})),
+        (
+            "components.flashinfer.build_env",
+            component("flashinfer", build="python", modules=[], build_env={"MINE": token}),
+        ),
     ]
     for at, edit in places:
         said = refused(tmp_path / at, edit).what

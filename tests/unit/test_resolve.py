@@ -191,7 +191,8 @@ def test_a_build_gets_what_its_kind_and_what_it_asks_for() -> None:
 def test_a_source_of_others_brings_nothing_into_the_image() -> None:
     def headers(recipe: Data) -> None:
         recipe["components"]["headers"] = {"sdist": "flashinfer-python", "version": "0.6.1"}
-        recipe["components"]["flashinfer"]["sources"] = {"CUTLASS_DIR": "headers/3rdparty/cutlass"}
+        reads = {"build": "python", "modules": [], "sources": {"CUTLASS_DIR": "headers/3rdparty/cutlass"}}
+        recipe["components"]["flashinfer"].update(reads)
 
     recipe, index = make_recipe(headers), Index()
     assert "flashinfer-python==0.6.1" not in resolve._requirements(make_project(), recipe, recipe.components, {})
