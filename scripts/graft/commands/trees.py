@@ -20,6 +20,8 @@ from graft.recipe import Component, Recipe
 if TYPE_CHECKING:
     from graft.gitstore import GitTree, TreeStore
 
+SAY_IT = "give components.{}.requires in the recipe, [] when it needs nothing"
+
 
 def lock_trees(session: Session, recipe: Recipe, old: Lock | None) -> dict[str, SourcePin]:
     """Every component from git or an archive as the lock will have it. Raises FetchFailed and BadInput.
@@ -87,9 +89,6 @@ def requires_of(name: str, component: Component, tree: Path) -> tuple[str, ...]:
             cure=SAY_IT.format(name),
         )
     return _checked(name, said)
-
-
-SAY_IT = "give components.{}.requires in the recipe, [] when it needs nothing"
 
 
 def _checked(name: str, said: object) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ step and of nothing else; its inputs stay readable by name, so that a difference
 
 from __future__ import annotations
 
-from graft.plan.components import BUILD_EPOCH
+from graft.plan.components import BUILD_EPOCH, in_order
 from graft.plan.files import GPU_TIER, SCRIPTS_OF, SMOKE_FILES, ImageSources, files_of
 from graft.plan.keys import KEY_LENGTH, Keyed, first_difference
 from graft.plan.make import CUDA_PREFIXES, plan, versioned
@@ -45,6 +45,7 @@ __all__ = [
     "files_of",
     "first_difference",
     "image_env",
+    "in_order",
     "installed_path",
     "launch_facts",
     "patch_test",

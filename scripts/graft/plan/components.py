@@ -102,8 +102,8 @@ def overlay_of(
 
 
 def in_order(components: Mapping[str, Component]) -> list[str]:
-    """Components with a stage of their own, as the recipe lists them, but each after what it is built from."""
-    waiting = {name: c for name, c in components.items() if c.is_built or c.is_source_only}
+    """Names of components in the order given, but each after what it is built from."""
+    waiting = dict(components)
     done: list[str] = []
     while waiting:
         # The recipe was checked for cycles.

@@ -49,7 +49,8 @@ def plan(
     build_wheels = Layer("build", tuple(p for p in lock.build_packages() if p.name not in founded))
     toolchain = toolchain_of(lock, foundation, build_wheels, arch)
     made_of: dict[str, Build] = {}
-    for name in in_order(recipe.components_on(arch.name)):
+    own_stage = {n: c for n, c in recipe.components_on(arch.name).items() if c.is_built or c.is_source_only}
+    for name in in_order(own_stage):
         made_of[name] = build_of(project, recipe, lock, name, sources, toolchain, arch, made_of)
     builds = tuple(b for b in made_of.values() if b.component.is_built)
     trees = tuple(b for b in made_of.values() if not b.component.is_built)

@@ -8,7 +8,7 @@ from graft import __version__
 from graft.arch import Arch
 from graft.hashes import digest_of
 from graft.pins import component_inputs, inputs_of_recipe
-from graft.plan import BUILD_EPOCH, CHANNELS, CUDA_PREFIXES, ImageSources, Keyed, files_of, site_packages
+from graft.plan import BUILD_EPOCH, CHANNELS, CUDA_PREFIXES, ImageSources, Keyed, files_of, in_order, site_packages
 from graft.project import Base, Project
 from graft.recipe import Component, Recipe
 from graft.tags import check_tag
@@ -33,7 +33,8 @@ def unlocked_plan(
         "foundation": digest_of([[layer.name, layer.wheels] for layer in foundation]),
     }
     made: dict[str, OpenBuild] = {}
-    for name in _in_order(components):
+    of_stages = {n: c for n, c in sorted(components.items()) if c.kind in ("git", "archive", "image", "sdist")}
+    for name in in_order(of_stages):
         made[name] = _build(project, recipe, name, arch, made, toolchain, sources)
     stages = (*skeleton, *_stages(made.values()), "packages", "runtime")
     image = {
@@ -95,18 +96,6 @@ def _layers(
     foundation = tuple(layer for layer in made[:-1] if layer.wheels or (layer.name == "cuda" and brings))
     needs = any(component.distribution for component in components.values())
     return foundation, (made[-1],) if needs else ()
-
-
-def _in_order(components: Mapping[str, Component]) -> list[str]:
-    """Components with stages of their own: sources before what is built from them, else by name."""
-    waiting = {name: c for name, c in sorted(components.items()) if c.kind in ("git", "archive", "image", "sdist")}
-    done: list[str] = []
-    while waiting:
-        # The recipe was checked for cycles.
-        name = next(n for n, c in waiting.items() if not c.built_from & waiting.keys())
-        done.append(name)
-        del waiting[name]
-    return done
 
 
 def _build(
